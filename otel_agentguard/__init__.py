@@ -1,0 +1,1 @@
+"""OpenTelemetry for LLM agents that repeat themselves."""

@@ -1,0 +1,104 @@
+"""Every extension point, on one page.
+
+Third parties register a `Check`, `Sink` or `Store` under the entry points `otel_agentguard_checks`,
+`otel_agentguard_sinks` and `otel_agentguard_stores`; our own use the same door.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from otel_agentguard.config import Settings
+from otel_agentguard.events import Event, ToolCall, ToolSpec
+from otel_agentguard.findings import Finding
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class RunInfo:
+    """What checks and sinks may know of a run.
+
+    Attributes:
+        run_id: Identifies the run, unique for ever.
+        agent: The agent that it began with.
+        conversation: The conversation that it belongs to, where one is known.
+        event: The outside event that it serves, where one was given.
+        settings: The settings of this run.
+        tools: What is known of its tools; filled as they are declared.
+        progress: How often the run learned something new; the loop check counts, the ladder decays by it.
+    """
+
+    run_id: str
+    agent: str
+    settings: Settings
+    conversation: str | None = None
+    event: str | None = None
+    tools: Mapping[str, ToolSpec] = field(default_factory=dict)
+    progress: int = 0
+
+
+class RunCheck(Protocol):
+    """One check in one run; all its state of that run lives here and is dropped with the run."""
+
+    def before(self, call: ToolCall) -> Sequence[Finding]:
+        """Judge a call that has not run.
+
+        Called under the run's lock, from the thread of the caller: no I/O, no callback, no waiting.
+        A finding whose action is at least `BLOCK` keeps the body from running.
+        """
+        ...
+
+    def after(self, event: Event) -> Sequence[Finding]:
+        """Take in an event that has happened, tool calls with their result.
+
+        Called under the run's lock. Blocked calls come too, with `served_from == "guard"`.
+        """
+        ...
+
+
+class Check(Protocol):
+    """Makes the state of one check for each run.
+
+    Attributes:
+        name: Closed set for ours (`CheckName`); labels metrics and findings.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def open(self, run: RunInfo) -> RunCheck: ...
+
+
+class Sink(Protocol):
+    """Carries what happened out of the guard.
+
+    Called outside the run's lock, from the thread of the caller. A sink must not block for long; what
+    it raises is counted and swallowed.
+    """
+
+    def run_opened(self, run: RunInfo) -> None: ...
+
+    def stepped(self, run: RunInfo, event: Event) -> None:
+        """An event is over; its marks are set."""
+        ...
+
+    def found(self, run: RunInfo, finding: Finding, mode: str) -> None: ...
+
+    def run_closed(self, run: RunInfo, outcome: str, steps: int) -> None:
+        """The run is over: `completed`, `failed` or `stopped_by_guard`."""
+        ...
+
+    def failed(self, where: str) -> None:
+        """A part of the guard failed and was contained."""
+        ...
+
+    def timed(self, check: str, seconds: float) -> None:
+        """How long one step of one check took; a sample, not every step."""
+        ...
+
+
+class Clock(Protocol):
+    """Wall clock, seconds since the epoch."""
+
+    def __call__(self) -> float: ...
