@@ -72,6 +72,7 @@ class Event:
         at_s: When it began, seconds of any clock that one run keeps to; None when not recorded.
         repeats: Mark: how many earlier events it repeats without progress in between.
         similarity: Mark: how alike it is to those.
+        refused: Mark, set by the engine: the guard kept it from happening.
     """
 
     agent: str = "agent"
@@ -79,6 +80,7 @@ class Event:
     at_s: float | None = None
     repeats: int = 0
     similarity: Similarity | None = None
+    refused: bool = False
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

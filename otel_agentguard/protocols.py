@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from otel_agentguard.config import Settings
-from otel_agentguard.events import Event, ToolCall, ToolSpec
+from otel_agentguard.events import Event, ToolSpec
 from otel_agentguard.findings import Finding
 
 
@@ -41,8 +41,8 @@ class RunInfo:
 class RunCheck(Protocol):
     """One check in one run; all its state of that run lives here and is dropped with the run."""
 
-    def before(self, call: ToolCall) -> Sequence[Finding]:
-        """Judge a call that has not run.
+    def before(self, event: Event) -> Sequence[Finding]:
+        """Judge a tool call, model call, message or handoff that has not happened.
 
         Called under the run's lock, from the thread of the caller: no I/O, no callback, no waiting.
         A finding whose action is at least `BLOCK` keeps the body from running.
@@ -52,7 +52,7 @@ class RunCheck(Protocol):
     def after(self, event: Event) -> Sequence[Finding]:
         """Take in an event that has happened, tool calls with their result.
 
-        Called under the run's lock. Blocked calls come too, with `served_from == "guard"`.
+        Called under the run's lock. Refused events come too, marked `refused`: an attempt, no result.
         """
         ...
 

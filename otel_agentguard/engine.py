@@ -1,0 +1,594 @@
+"""The engine: events in, findings and actions out, and the runs that must stop.
+
+It knows no framework, no store and no OpenTelemetry. Seams ask `before` and tell `after`; the span
+processor and the readers, which come too late to prevent anything, use `observe`.
+
+One call goes through three stages: the checks judge it under the run's lock; callbacks of the
+application are asked outside of it; the outcome is settled under the lock again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TypeVar
+from uuid import uuid4
+
+from otel_agentguard.config import Settings
+from otel_agentguard.errors import RunAborted
+from otel_agentguard.events import Event, Outcome, ToolCall, ToolSpec, Trigger, Turn
+from otel_agentguard.findings import Action, Finding, by_specificity
+from otel_agentguard.policy import Ladder, severity_of
+from otel_agentguard.protocols import Check, Clock, RunCheck, RunInfo, Sink
+from otel_agentguard.values import KeptValues, SharedBudget
+
+_logger = logging.getLogger("otel_agentguard")
+
+FindingCallback = Callable[[Finding, Action], "Action | None | Awaitable[Action | None]"]
+ApprovalCallback = Callable[["ApprovalRequest"], "bool | float"]
+
+MAX_RUNS = 20_000
+MAX_TOMBSTONES = 10_000
+IDLE_S = 900.0
+_TIMED_EVERY = 16
+_CALLBACK_TIMEOUT_S = 30.0
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalRequest:
+    """What a person is asked before an attended run is stopped.
+
+    Attributes:
+        run_id: The run.
+        finding: Why it would be stopped.
+    """
+
+    run_id: str
+    finding: Finding
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a seam is to do.
+
+    Attributes:
+        action: The highest action that was found.
+        finding: The finding that decided; None when nothing was found.
+        findings: What is new at this step, most specific first.
+        notes: Texts for the model, from findings at the ladder's hint step and above.
+    """
+
+    action: Action
+    finding: Finding | None = None
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+PASS = Decision(Action.ALLOW)
+
+
+@dataclass(slots=True)
+class Tombstone:
+    """What is left of a stopped run.
+
+    Attributes:
+        run_id: The run.
+        conversation: Its conversation, where one was known.
+        finding: Why it was stopped.
+        event: The outside event that it served.
+        ladder: Where its signatures stood.
+    """
+
+    run_id: str
+    conversation: str | None
+    finding: Finding
+    event: str | None
+    ladder: Ladder
+
+
+class Run:
+    """The state of one run that is alive; owned by the engine, dropped as a whole.
+
+    Attributes:
+        info: What checks and sinks may know.
+        parent: The run that this one is a child of.
+        step: Number of the latest event.
+        stopped: Why the run must end; None while it may go on.
+        awaits_user: The conversation was stopped earlier, and only a new user turn lifts that.
+        can_stop: False for a run known only by its thread: it is refused calls, but never ended.
+        attended: Whether a person can be asked.
+        findings: The latest findings.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "attended",
+        "awaits_user",
+        "can_stop",
+        "checks",
+        "closed",
+        "findings",
+        "info",
+        "ladder",
+        "lock",
+        "parent",
+        "pending_notes",
+        "step",
+        "stopped",
+        "touched_s",
+        "values",
+    )
+
+    def __init__(
+        self, info: RunInfo, checks: Sequence[tuple[str, RunCheck]], values: KeptValues, *, parent: Run | None = None
+    ) -> None:
+        self.info = info
+        self.checks = checks
+        self.values = values
+        self.parent = parent
+        self.lock = threading.Lock()
+        self.ladder = Ladder()
+        self.step = 0
+        self.stopped: Finding | None = None
+        self.awaits_user = False
+        self.can_stop = True
+        self.attended = info.settings.attended
+        self.closed = False
+        self.touched_s = 0.0
+        self.findings: deque[Finding] = deque(maxlen=64)
+        self.pending_notes: deque[str] = deque(maxlen=16)
+
+    @property
+    def run_id(self) -> str:
+        return self.info.run_id
+
+    def stop_reason(self) -> Finding | None:
+        """Why this run must end: its own stop or that of a run above it."""
+        run: Run | None = self
+        while run is not None:
+            if run.stopped is not None:
+                return run.stopped
+            run = run.parent
+        return None
+
+    def drain_notes(self) -> list[str]:
+        """Notes that no seam has delivered, oldest first; each is given out once."""
+        with self.lock:
+            notes = list(self.pending_notes)
+            self.pending_notes.clear()
+        return notes
+
+
+class Engine:
+    """Runs the checks and remembers which runs must stop.
+
+    Thread safe. Nothing it calls can break the application: what a check, sink or callback raises is
+    logged once, counted, and taken as silence.
+    """
+
+    def __init__(
+        self,
+        *,
+        checks: Sequence[Check],
+        settings: Settings | None = None,
+        sinks: Sequence[Sink] = (),
+        now_s: Clock = time.time,
+        on_finding: FindingCallback | None = None,
+        approve: ApprovalCallback | None = None,
+    ) -> None:
+        self.settings = settings or Settings()
+        self.now_s = now_s
+        self._checks = tuple(checks)
+        self._sinks = tuple(sinks)
+        self._on_finding = on_finding
+        self._approve = approve
+        self._lock = threading.Lock()
+        self._runs: OrderedDict[str, Run] = OrderedDict()
+        self._tombstones: OrderedDict[str, Tombstone] = OrderedDict()
+        self._budget = SharedBudget()
+        self._failed_once: set[str] = set()
+
+    def open(
+        self,
+        run_id: str | None = None,
+        *,
+        agent: str = "agent",
+        conversation: str | None = None,
+        event: str | None = None,
+        tools: Mapping[str, ToolSpec] | None = None,
+        parent: Run | None = None,
+        settings: Settings | None = None,
+        attended: bool | None = None,
+    ) -> Run:
+        """Start a run, or join the one of this id that is alive.
+
+        Args:
+            run_id: Its id; a new one is made when it is None.
+            agent: The agent that it begins with.
+            conversation: The conversation that it belongs to.
+            event: The outside event that it serves.
+            tools: What is known of its tools.
+            parent: The run that it is a child of: that one's stop stops it too.
+            settings: Settings of this run alone.
+            attended: Whether a person can be asked; the settings say where it is None.
+
+        Raises:
+            RunAborted: This run id was stopped, and not released since.
+        """
+        with self._lock:
+            if run_id is not None:
+                if (grave := self._tombstones.get(run_id)) is not None:
+                    raise RunAborted(grave.finding, run_id=run_id)
+                if (alive := self._runs.get(run_id)) is not None:
+                    return alive
+            grave = self._grave_of(conversation)
+            info = RunInfo(
+                run_id=run_id or uuid4().hex,
+                agent=agent,
+                settings=settings or self.settings,
+                conversation=conversation,
+                event=event,
+                tools=dict(tools or {}),
+            )
+            opened = [(check.name, self._contained(check.name, check.open, info)) for check in self._checks]
+            checks = [(name, check) for name, check in opened if check is not None]
+            run = Run(info, checks, KeptValues(self._budget), parent=parent)
+            if attended is not None:
+                run.attended = attended
+            if grave is not None:
+                run.ladder.remember(grave.ladder)
+                run.awaits_user = event is None or event == grave.event
+            run.touched_s = self.now_s()
+            self._runs[info.run_id] = run
+            evicted = self._evict()
+        for old in evicted:
+            self._finish(old, "completed")
+        self._tell("run_opened", info)
+        return run
+
+    def close(self, run: Run, *, failed: bool = False) -> None:
+        """End a run and drop its state; a stopped one leaves its tombstone. Closing twice is once."""
+        with self._lock:
+            if run.closed:
+                return
+            self._runs.pop(run.run_id, None)
+        self._finish(run, "failed" if failed else "completed")
+
+    def find(self, run_id: str) -> Run | None:
+        """The run of this id that is alive."""
+        return self._runs.get(run_id)
+
+    def runs(self) -> list[Run]:
+        """The runs that are alive, oldest first."""
+        with self._lock:
+            return list(self._runs.values())
+
+    def tombstones(self) -> list[Tombstone]:
+        """What is left of stopped runs, oldest first."""
+        with self._lock:
+            return list(self._tombstones.values())
+
+    def release(self, run_id: str) -> bool:
+        """Lift the stop of a run, alive or ended.
+
+        Returns:
+            Whether there was one.
+        """
+        with self._lock:
+            lifted = self._tombstones.pop(run_id, None) is not None
+            run = self._runs.get(run_id)
+        if run is not None:
+            with run.lock:
+                lifted = lifted or run.stopped is not None
+                run.stopped = None
+                run.awaits_user = False
+        return lifted
+
+    def stop(self, run: Run, finding: Finding) -> None:
+        """Mark a run: no seam of it lets anything through from here on."""
+        with run.lock:
+            self._mark(run, finding)
+
+    def before(self, run: Run, event: Event, *, enforce: bool = True) -> Decision:
+        """Number an event and judge it before it happens.
+
+        Args:
+            run: The run that it belongs to.
+            event: A tool call, model call, message or handoff; gets its step.
+            enforce: False only tells what would be done.
+
+        Returns:
+            What to do. From `BLOCK` on the event must not happen; the engine has counted the attempt.
+        """
+        weighed = self._weigh_before(run, event, enforce=enforce)
+        if weighed is None:
+            return PASS
+        if isinstance(weighed, Decision):
+            return weighed
+        return self._settle(run, event, self._consult(run, weighed), enforce=enforce, upcoming=True)
+
+    async def before_async(self, run: Run, event: Event, *, enforce: bool = True) -> Decision:
+        """`before`, awaiting the callbacks."""
+        weighed = self._weigh_before(run, event, enforce=enforce)
+        if weighed is None:
+            return PASS
+        if isinstance(weighed, Decision):
+            return weighed
+        asked = await self._consult_async(run, weighed)
+        return self._settle(run, event, asked, enforce=enforce, upcoming=True)
+
+    def after(self, run: Run, event: Event, *, enforce: bool = True) -> Decision:
+        """Take in an event that has happened.
+
+        Returns:
+            `STOP` where the run must end now; `HINT` where the model is to be told something.
+        """
+        weighed = self._weigh_after(run, event)
+        if weighed is None:
+            return PASS
+        return self._settle(run, event, self._consult(run, weighed), enforce=enforce, upcoming=False)
+
+    async def after_async(self, run: Run, event: Event, *, enforce: bool = True) -> Decision:
+        """`after`, awaiting the callbacks."""
+        weighed = self._weigh_after(run, event)
+        if weighed is None:
+            return PASS
+        asked = await self._consult_async(run, weighed)
+        return self._settle(run, event, asked, enforce=enforce, upcoming=False)
+
+    def observe(self, run: Run, event: Event, *, enforce: bool = False) -> Decision:
+        """Judge an event that is over: nothing of it can be prevented.
+
+        Args:
+            run: The run that it belongs to.
+            event: Any event, complete.
+            enforce: Whether a stop marks the run, so that its next seam raises.
+
+        Returns:
+            What would have been done.
+        """
+        first = self.before(run, event, enforce=False)
+        second = self.after(run, event, enforce=False)
+        if first is PASS and second is PASS:
+            return PASS
+        decided = max((first, second), key=lambda decision: decision.action)
+        if enforce and decided.action is Action.STOP and decided.finding is not None and run.can_stop:
+            self.stop(run, decided.finding)
+        findings = tuple(sorted((*first.findings, *second.findings), key=by_specificity))
+        return Decision(decided.action, decided.finding, findings, first.notes + second.notes)
+
+    def stop_reason(self, run: Run) -> Finding | None:
+        """Why the run must not go on, or None; what the last look before a body starts asks."""
+        return run.stop_reason()
+
+    def failed(self, where: str, exc: BaseException) -> None:
+        """Count a contained failure of the guard itself, and log the first one of each place."""
+        if where not in self._failed_once and len(self._failed_once) < 1000:
+            self._failed_once.add(where)
+            _logger.error("agentguard: %s failed; the application goes on without it", where, exc_info=exc)
+        for sink in self._sinks:
+            try:
+                sink.failed(where)
+            except Exception:
+                _logger.debug("a sink failed while it was told of a failure", exc_info=True)
+
+    def _weigh_before(self, run: Run, event: Event, *, enforce: bool) -> list[_Judged] | Decision | None:
+        with run.lock:
+            run.step += 1
+            event.step = run.step
+            if enforce and run.can_stop:
+                reason = run.stop_reason()
+                if reason is not None:
+                    event.refused = True
+                    return Decision(Action.STOP, reason)
+            if run.awaits_user and enforce and not isinstance(event, Turn):
+                self._mark(run, self._still_stopped(run))
+                event.refused = True
+                return Decision(Action.STOP, run.stopped)
+            return self._ask(run, event, upcoming=True)
+
+    def _weigh_after(self, run: Run, event: Event) -> list[_Judged] | None:
+        with run.lock:
+            if isinstance(event, Turn):
+                event.new_intent = _opens_intent(event)
+                if event.new_intent:
+                    run.awaits_user = False
+            judged = self._ask(run, event, upcoming=False)
+            if isinstance(event, ToolCall):
+                self._take_result(run, event)
+        run.touched_s = self.now_s()
+        for sink in self._sinks:
+            try:
+                sink.stepped(run.info, event)
+            except Exception as exc:
+                self.failed(f"sink {type(sink).__name__}", exc)
+        return judged
+
+    def _ask(self, run: Run, event: Event, *, upcoming: bool) -> list[_Judged] | None:
+        judged: list[_Judged] | None = None
+        timed = event.step % _TIMED_EVERY == 0
+        for name, check in run.checks:
+            began = time.perf_counter() if timed else 0.0
+            try:
+                found = check.before(event) if upcoming else check.after(event)
+            except Exception as exc:
+                self.failed(f"check {name}", exc)
+                continue
+            if timed:
+                self._tell("timed", name, time.perf_counter() - began)
+            if found:
+                judged = judged or []
+                judged += [_Judged(*run.ladder.judge(f, run.info.progress, upcoming=upcoming)) for f in found]
+        return judged
+
+    def _take_result(self, run: Run, call: ToolCall) -> None:
+        if call.repeats and call.fingerprint is not None and call.result_known and not call.refused:
+            run.values.put(call.fingerprint, call.result)
+
+    def _consult(self, run: Run, judged: list[_Judged]) -> list[_Judged]:
+        if self._on_finding is None and self._approve is None:
+            return judged
+        return [self._consulted(run, one) for one in judged]
+
+    def _consulted(self, run: Run, one: _Judged) -> _Judged:
+        if self._on_finding is not None and one.new:
+            answer = self._contained("on_finding", self._on_finding, one.finding, one.finding.action)
+            if inspect.isawaitable(answer):
+                answer = self._contained("on_finding", _wait_for, answer)
+            one = self._answered(one, answer)
+        return self._approved(run, one)
+
+    async def _consult_async(self, run: Run, judged: list[_Judged]) -> list[_Judged]:
+        if self._on_finding is None and self._approve is None:
+            return judged
+        asked = []
+        for one in judged:
+            if self._on_finding is not None and one.new:
+                answer = self._contained("on_finding", self._on_finding, one.finding, one.finding.action)
+                if inspect.isawaitable(answer):
+                    try:
+                        answer = await answer
+                    except Exception as exc:
+                        self.failed("on_finding", exc)
+                        answer = None
+                one = self._answered(one, answer)
+            asked.append(self._approved(run, one))
+        return asked
+
+    def _answered(self, one: _Judged, answer: object) -> _Judged:
+        if answer is None:
+            return one
+        if not isinstance(answer, Action):
+            self.failed("on_finding", TypeError(f"on_finding returned {answer!r}; it returns an Action or None"))
+            return one
+        return _Judged(replace(one.finding, action=answer), one.new)
+
+    def _approved(self, run: Run, one: _Judged) -> _Judged:
+        if one.finding.action is not Action.STOP or self._approve is None or not run.attended:
+            return one
+        if not self._contained("approve", self._approve, ApprovalRequest(run_id=run.run_id, finding=one.finding)):
+            return one
+        with run.lock:
+            run.ladder.forgive(one.finding)
+        return _Judged(replace(one.finding, action=Action.HINT, severity=severity_of(Action.HINT)), one.new)
+
+    def _settle(
+        self, run: Run, event: Event, judged: list[_Judged], *, enforce: bool, upcoming: bool
+    ) -> Decision:
+        if not judged:
+            return PASS
+        decided = max(judged, key=lambda one: one.finding.action).finding
+        action = decided.action
+        if not run.can_stop and action is Action.STOP:
+            action = Action.BLOCK
+        fresh = sorted((one.finding for one in judged if one.new), key=by_specificity)
+        with run.lock:
+            run.findings.extend(fresh)
+            if enforce and action is Action.STOP:
+                self._mark(run, decided)
+            refused = enforce and upcoming and action >= Action.BLOCK
+            if refused:
+                event.refused = True
+        if refused:
+            if isinstance(event, ToolCall):
+                event.outcome = Outcome.NOT_EXECUTED
+                event.served_from = "guard"
+            self._weigh_after(run, event)
+        mode = "enforce" if enforce else "observe"
+        for finding in fresh:
+            self._tell("found", run.info, finding, mode)
+        notes = tuple(one.message for one in fresh if one.message and one.action >= Action.HINT)
+        return Decision(action, decided, tuple(fresh), notes)
+
+    def _mark(self, run: Run, finding: Finding) -> None:
+        if run.stopped is None:
+            run.stopped = finding
+
+    def _still_stopped(self, run: Run) -> Finding:
+        grave = self._grave_of(run.info.conversation)
+        if grave is not None:
+            return grave.finding
+        raise RunAborted(run_id=run.run_id)
+
+    def _grave_of(self, conversation: str | None) -> Tombstone | None:
+        if conversation is None:
+            return None
+        for grave in reversed(self._tombstones.values()):
+            if grave.conversation == conversation:
+                return grave
+        return None
+
+    def _evict(self) -> list[Run]:
+        horizon = self.now_s() - IDLE_S
+        evicted = []
+        while self._runs:
+            oldest = next(iter(self._runs.values()))
+            if len(self._runs) <= MAX_RUNS and not (oldest.can_stop is False and oldest.touched_s < horizon):
+                break
+            evicted.append(self._runs.pop(oldest.run_id))
+        return evicted
+
+    def _finish(self, run: Run, outcome: str) -> None:
+        with run.lock:
+            if run.closed:
+                return
+            run.closed = True
+            if run.stopped is not None:
+                outcome = "stopped_by_guard"
+                self._bury(run, run.stopped)
+            run.values.clear()
+            run.checks = ()
+        self._tell("run_closed", run.info, outcome, run.step)
+
+    def _bury(self, run: Run, finding: Finding) -> None:
+        grave = Tombstone(run.run_id, run.info.conversation, finding, run.info.event, run.ladder)
+        with self._lock:
+            self._tombstones[run.run_id] = grave
+            while len(self._tombstones) > MAX_TOMBSTONES:
+                self._tombstones.popitem(last=False)
+
+    def _tell(self, what: str, *args: object) -> None:
+        for sink in self._sinks:
+            try:
+                getattr(sink, what)(*args)
+            except Exception as exc:
+                self.failed(f"sink {type(sink).__name__}", exc)
+
+    def _contained(self, where: str, call: Callable[..., _T], *args: object) -> _T | None:
+        try:
+            return call(*args)
+        except Exception as exc:
+            self.failed(where, exc)
+            return None
+
+
+@dataclass(slots=True)
+class _Judged:
+    finding: Finding
+    new: bool
+
+
+_NEW_INTENT = frozenset({Trigger.USER, Trigger.TIMER, Trigger.CRON, Trigger.HEARTBEAT})
+
+
+def _opens_intent(turn: Turn) -> bool:
+    return not turn.replay and turn.trigger in _NEW_INTENT
+
+
+def _wait_for(answer: Awaitable[_T]) -> _T:
+    """Run an async callback from a sync seam; its own thread, as the caller's may have a loop."""
+
+    async def bounded() -> _T:
+        return await asyncio.wait_for(answer, _CALLBACK_TIMEOUT_S)
+
+    with ThreadPoolExecutor(1, thread_name_prefix="agentguard-callback") as pool:
+        return pool.submit(asyncio.run, bounded()).result()

@@ -1,0 +1,109 @@
+"""From findings to actions: the ladder of one run.
+
+Each (check, signature) climbs on its own. Every repeat adds one to its level; every new thing that
+the run learns elsewhere takes a tenth off, so a loop inside productive work escalates slowly and a
+relapse after little progress goes on where it was.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from otel_agentguard.findings import Action, Finding, Severity
+
+_DECAY = 0.9
+_MAX_SIGNATURES = 256
+
+
+@dataclass(slots=True)
+class _Rung:
+    level: float
+    progress: int
+    step: int
+    said: Action
+
+
+class Ladder:
+    """Where each signature of one run stands; memory only, bounded, least recently used dropped."""
+
+    __slots__ = ("_rungs",)
+
+    def __init__(self) -> None:
+        self._rungs: OrderedDict[tuple[str, bytes], _Rung] = OrderedDict()
+
+    def judge(self, finding: Finding, progress: int, *, upcoming: bool) -> tuple[Finding, bool]:
+        """Decide what a finding leads to.
+
+        Args:
+            finding: What a check says.
+            progress: How much the run has learned so far (`RunInfo.progress`).
+            upcoming: The event has not happened yet. Then nothing below `BLOCK` is recorded, because
+                its result may still be new.
+
+        Returns:
+            The finding with its action and severity, and whether this step of the ladder is new.
+        """
+        limits = finding.limits
+        key = (finding.check, finding.signature)
+        rung = self._rungs.get(key)
+        if limits is None:
+            return finding, self._say(key, rung, finding, progress)
+        level = float(finding.count)
+        if rung is not None and rung.step != finding.step:
+            level = rung.level * _DECAY ** (progress - rung.progress) + 1
+        elif rung is not None:
+            level = rung.level
+        action = limits.action_at(level)
+        if action is Action.ALLOW:
+            action = limits.action_at(finding.count)
+            if action > Action.HINT:
+                action = Action.HINT
+        if upcoming and action < Action.BLOCK:
+            return replace(finding, action=Action.ALLOW), False
+        new = rung is None or action > rung.said
+        said = action if rung is None else max(action, rung.said)
+        self._rungs[key] = _Rung(level, progress, finding.step, said)
+        self._rungs.move_to_end(key)
+        self._trim()
+        return replace(finding, action=action, severity=severity_of(action)), new
+
+    def _say(self, key: tuple[str, bytes], rung: _Rung | None, finding: Finding, progress: int) -> bool:
+        if rung is not None and finding.action <= rung.said:
+            return False
+        self._rungs[key] = _Rung(float(finding.count), progress, finding.step, finding.action)
+        self._trim()
+        return True
+
+    def _trim(self) -> None:
+        while len(self._rungs) > _MAX_SIGNATURES:
+            self._rungs.popitem(last=False)
+
+    def forgive(self, finding: Finding) -> None:
+        """Let the signature of a finding start anew, after a person allowed it."""
+        self._rungs.pop((finding.check, finding.signature), None)
+
+    def remember(self, earlier: Ladder, *, most: int = 64) -> None:
+        """Take over the latest signatures of an earlier run of the conversation.
+
+        Args:
+            earlier: The ladder of that run.
+            most: How many signatures are taken.
+        """
+        for key in list(earlier._rungs)[-most:]:
+            rung = earlier._rungs[key]
+            self._rungs[key] = _Rung(rung.level, 0, 0, Action.ALLOW)
+
+
+def severity_of(action: Action) -> Severity:
+    """How bad it is that the ladder has come to `action`."""
+    match action:
+        case Action.ALLOW:
+            return Severity.INFO
+        case Action.HINT | Action.REUSE:
+            return Severity.WARN
+        case Action.BLOCK | Action.STOP:
+            return Severity.ERROR
+        case _:
+            assert_never(action)
