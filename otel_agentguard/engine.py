@@ -103,7 +103,8 @@ class Run:
         parent: The run that this one is a child of.
         step: Number of the latest event.
         stopped: Why the run must end; None while it may go on.
-        awaits_user: The conversation was stopped earlier, and only a new user turn lifts that.
+        awaits_user: Why the conversation was stopped earlier; only a new user turn lifts that.
+        served_event: The outside event that the latest turn served.
         can_stop: False for a run known only by its thread: it is refused calls, but never ended.
         attended: Whether a person can be asked.
         findings: The latest findings.
@@ -122,6 +123,7 @@ class Run:
         "lock",
         "parent",
         "pending_notes",
+        "served_event",
         "step",
         "stopped",
         "touched_s",
@@ -139,7 +141,8 @@ class Run:
         self.ladder = Ladder()
         self.step = 0
         self.stopped: Finding | None = None
-        self.awaits_user = False
+        self.awaits_user: Finding | None = None
+        self.served_event = info.event
         self.can_stop = True
         self.attended = info.settings.attended
         self.closed = False
@@ -194,6 +197,7 @@ class Engine:
         self._lock = threading.Lock()
         self._runs: OrderedDict[str, Run] = OrderedDict()
         self._tombstones: OrderedDict[str, Tombstone] = OrderedDict()
+        self._by_conversation: dict[str | None, Tombstone] = {}
         self._budget = SharedBudget()
         self._failed_once: set[str] = set()
 
@@ -230,7 +234,7 @@ class Engine:
                     raise RunAborted(grave.finding, run_id=run_id)
                 if (alive := self._runs.get(run_id)) is not None:
                     return alive
-            grave = self._grave_of(conversation)
+            grave = self._by_conversation.get(conversation)
             info = RunInfo(
                 run_id=run_id or uuid4().hex,
                 agent=agent,
@@ -246,7 +250,8 @@ class Engine:
                 run.attended = attended
             if grave is not None:
                 run.ladder.remember(grave.ladder)
-                run.awaits_user = event is None or event == grave.event
+                if event is None or event == grave.event:
+                    run.awaits_user = grave.finding
             run.touched_s = self.now_s()
             self._runs[info.run_id] = run
             evicted = self._evict()
@@ -284,13 +289,16 @@ class Engine:
             Whether there was one.
         """
         with self._lock:
-            lifted = self._tombstones.pop(run_id, None) is not None
+            grave = self._tombstones.pop(run_id, None)
+            if grave is not None and self._by_conversation.get(grave.conversation) is grave:
+                del self._by_conversation[grave.conversation]
+            lifted = grave is not None
             run = self._runs.get(run_id)
         if run is not None:
             with run.lock:
                 lifted = lifted or run.stopped is not None
                 run.stopped = None
-                run.awaits_user = False
+                run.awaits_user = None
         return lifted
 
     def stop(self, run: Run, finding: Finding) -> None:
@@ -390,8 +398,8 @@ class Engine:
                 if reason is not None:
                     event.refused = True
                     return Decision(Action.STOP, reason)
-            if run.awaits_user and enforce and not isinstance(event, Turn):
-                self._mark(run, self._still_stopped(run))
+            if run.awaits_user is not None and enforce and not isinstance(event, Turn):
+                self._mark(run, run.awaits_user)
                 event.refused = True
                 return Decision(Action.STOP, run.stopped)
             return self._ask(run, event, upcoming=True)
@@ -399,9 +407,9 @@ class Engine:
     def _weigh_after(self, run: Run, event: Event) -> list[_Judged] | None:
         with run.lock:
             if isinstance(event, Turn):
-                event.new_intent = _opens_intent(event)
+                event.new_intent = _opens_intent(run, event)
                 if event.new_intent:
-                    run.awaits_user = False
+                    run.awaits_user = None
             judged = self._ask(run, event, upcoming=False)
             if isinstance(event, ToolCall):
                 self._take_result(run, event)
@@ -513,20 +521,6 @@ class Engine:
         if run.stopped is None:
             run.stopped = finding
 
-    def _still_stopped(self, run: Run) -> Finding:
-        grave = self._grave_of(run.info.conversation)
-        if grave is not None:
-            return grave.finding
-        raise RunAborted(run_id=run.run_id)
-
-    def _grave_of(self, conversation: str | None) -> Tombstone | None:
-        if conversation is None:
-            return None
-        for grave in reversed(self._tombstones.values()):
-            if grave.conversation == conversation:
-                return grave
-        return None
-
     def _evict(self) -> list[Run]:
         horizon = self.now_s() - IDLE_S
         evicted = []
@@ -542,6 +536,7 @@ class Engine:
             if run.closed:
                 return
             run.closed = True
+            run.stopped = run.stopped or run.awaits_user
             if run.stopped is not None:
                 outcome = "stopped_by_guard"
                 self._bury(run, run.stopped)
@@ -553,8 +548,12 @@ class Engine:
         grave = Tombstone(run.run_id, run.info.conversation, finding, run.info.event, run.ladder)
         with self._lock:
             self._tombstones[run.run_id] = grave
+            if grave.conversation is not None:
+                self._by_conversation[grave.conversation] = grave
             while len(self._tombstones) > MAX_TOMBSTONES:
-                self._tombstones.popitem(last=False)
+                _, oldest = self._tombstones.popitem(last=False)
+                if self._by_conversation.get(oldest.conversation) is oldest:
+                    del self._by_conversation[oldest.conversation]
 
     def _tell(self, what: str, *args: object) -> None:
         for sink in self._sinks:
@@ -580,8 +579,14 @@ class _Judged:
 _NEW_INTENT = frozenset({Trigger.USER, Trigger.TIMER, Trigger.CRON, Trigger.HEARTBEAT})
 
 
-def _opens_intent(turn: Turn) -> bool:
-    return not turn.replay and turn.trigger in _NEW_INTENT
+def _opens_intent(run: Run, turn: Turn) -> bool:
+    if turn.replay:
+        return False
+    if turn.event is not None:
+        known = turn.event == run.served_event
+        run.served_event = turn.event
+        return not known
+    return turn.trigger in _NEW_INTENT
 
 
 def _wait_for(answer: Awaitable[_T]) -> _T:
