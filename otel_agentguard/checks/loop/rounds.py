@@ -1,0 +1,121 @@
+"""Rounds: whether the latest events repeat with some period, kept incrementally.
+
+For each period p one counter says for how many events in a row token[i] == token[i-p] has held; the
+first step of round n is reached when it has held for (n - 2) * p + 1 events.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xxhash import xxh3_128_digest
+
+LONGEST_PERIOD = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """The repetition that the latest event belongs to.
+
+    Attributes:
+        period: Events in one round, 2 to 16.
+        number: Which round this event belongs to; 3 is the third.
+        agents: The agents that take part.
+        evidence: The steps of the latest three rounds at most, this event included.
+        signature: 16 bytes, the same wherever in the round one looks.
+    """
+
+    period: int
+    number: int
+    agents: frozenset[str]
+    evidence: tuple[int, ...]
+    signature: bytes
+
+
+class Rounds:
+    """Finds repetition in one stream of tokens; state of fixed size."""
+
+    __slots__ = ("_agents", "_held", "_idle", "_keys", "_steps", "_tokens")
+
+    def __init__(self) -> None:
+        self._tokens: list[int] = []
+        self._keys: list[bytes] = []
+        self._agents: list[str] = []
+        self._steps: list[int] = []
+        self._held = [0] * (LONGEST_PERIOD + 1)
+        self._idle = True
+
+    def push(self, token: int, key: bytes, agent: str, step: int, *, known: bool) -> None:
+        """Take in the next event.
+
+        Args:
+            token: Identity of event and outcome.
+            key: Identity of the event alone.
+            agent: Whose event it is.
+            step: Its step.
+            known: Whether the token may have been seen before; False saves the comparison.
+        """
+        tokens = self._tokens
+        if known:
+            held = self._held
+            length = len(tokens)
+            for period in range(1, min(LONGEST_PERIOD, length) + 1):
+                held[period] = held[period] + 1 if tokens[length - period] == token else 0
+            self._idle = False
+        elif not self._idle:
+            self._held = [0] * (LONGEST_PERIOD + 1)
+            self._idle = True
+        tokens.append(token)
+        self._keys.append(key)
+        self._agents.append(agent)
+        self._steps.append(step)
+        if len(tokens) >= 4 * LONGEST_PERIOD:
+            for ring in (tokens, self._keys, self._agents, self._steps):
+                del ring[: LONGEST_PERIOD]
+
+    def clear(self) -> None:
+        """Forget everything: what comes next begins the first round."""
+        for ring in (self._tokens, self._keys, self._agents, self._steps):
+            ring.clear()
+        self._held = [0] * (LONGEST_PERIOD + 1)
+        self._idle = True
+
+    def current(self) -> Round | None:
+        """The repetition with the shortest period that is in its second round or later."""
+        if self._idle:
+            return None
+        for period in range(2, LONGEST_PERIOD + 1):
+            if self._held[period] and self._held[1] < period:
+                return self._round(period, (self._held[period] - 1) // period + 2)
+        return None
+
+    def upcoming(self, key: bytes, agent: str) -> Round | None:
+        """The repetition that an event of this key would continue, were its outcome as before."""
+        if self._idle:
+            return None
+        for period in range(2, LONGEST_PERIOD + 1):
+            held = self._held[period]
+            if held >= period and self._held[1] < period and self._continues(period, key, agent):
+                return self._round(period, held // period + 2)
+        return None
+
+    def expected_token(self, key: bytes, agent: str) -> int | None:
+        """The token that an event of this key had one round ago."""
+        for period in range(2, LONGEST_PERIOD + 1):
+            if self._held[period] >= period and self._continues(period, key, agent):
+                return self._tokens[-period]
+        return None
+
+    def _continues(self, period: int, key: bytes, agent: str) -> bool:
+        return len(self._keys) >= period and self._keys[-period] == key and self._agents[-period] == agent
+
+    def _round(self, period: int, number: int) -> Round:
+        tokens = sorted(self._tokens[-period:])
+        span = min(len(self._steps), period * 2 + 1)
+        return Round(
+            period=period,
+            number=number,
+            agents=frozenset(self._agents[-period:]),
+            evidence=tuple(self._steps[-span:]),
+            signature=xxh3_128_digest(repr(tokens).encode()),
+        )

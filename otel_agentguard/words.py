@@ -1,0 +1,80 @@
+"""The words of the guard: to the model, and to people.
+
+To the model: what is known and what to do next; nothing is forbidden, arguments are not echoed, and
+every text is signed, because a tool result is read as if the user had written it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from otel_agentguard.findings import Limits
+
+SIGNATURE = "[agentguard]"
+_NOT_THE_USER = "(a note from the guard of this run, not from the user)"
+
+
+def steps(numbers: Sequence[int]) -> str:
+    """`step 3`, `steps 3 and 5`, `steps 3, 5 and 9`."""
+    if len(numbers) == 1:
+        return f"step {numbers[0]}"
+    return f"steps {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+
+
+def to_model(known: str, advice: str) -> str:
+    """A signed note: what is known, then what to do next."""
+    return f"{SIGNATURE} {known} {advice} {_NOT_THE_USER}"
+
+
+def repeated_call(earlier: int, count: int, *, changed: str = "unchanged", empty: bool = False) -> str:
+    """Note on a call that gave the same answer again.
+
+    Args:
+        earlier: Step of the first of the equal calls.
+        count: Which time this is.
+        changed: How the result compares: `unchanged`, or how little has changed.
+        empty: The answer is an empty one, which a model tends to read as a failure.
+    """
+    known = f"Same call as step {earlier}, result {changed} (time {count})."
+    if empty:
+        return to_model(known, "The empty answer is the answer. Use it, or ask something else.")
+    return to_model(known, "Use the result of that step, or do something that can change it.")
+
+
+def repeated_failure(earlier: int, count: int, *, denied: bool = False) -> str:
+    """Note on a call that failed, or was denied by a person, in the same way again."""
+    if denied:
+        known = f"Same call as step {earlier}, and a person has declined it {count} times."
+        return to_model(known, "Ask what is wanted instead, or go on without it.")
+    known = f"Same call as step {earlier}, same failure (time {count})."
+    return to_model(known, "It will fail until something else changes: read the error, change the arguments or the state.")
+
+
+def repeated_message(earlier: int, count: int) -> str:
+    """Note on a text that an agent gives out again."""
+    known = f"Same message as step {earlier} (time {count}), with nothing done in between."
+    return to_model(known, "Act on it, say what is missing, or finish.")
+
+
+def repeated_model_call(earlier: int, count: int) -> str:
+    """Note on a request that got the same answer again."""
+    return to_model(f"Same request as step {earlier}, same answer (time {count}).", "Use that answer.")
+
+
+def rounds(period: int, number: int, evidence: Sequence[int], agents: Sequence[str]) -> str:
+    """Note on events that go round."""
+    who = f" between {' and '.join(agents)}" if len(agents) > 1 else ""
+    known = f"The same {period} actions{who} have begun round {number} with the same results, first at step {evidence[0]}."
+    return to_model(known, "Another round gives the same: decide on what is known, or do something that none of them did.")
+
+
+def refused(note: str, earlier_result: str | None) -> str:
+    """Text in place of a call that was not run."""
+    if earlier_result is None:
+        return f"{note}\nThe call was not run again."
+    return f"{note}\nThe call was not run again. Its earlier result:\n{earlier_result}"
+
+
+def to_people(what: str, evidence: Sequence[int], setting: str, limits: Limits) -> str:
+    """Explanation for people: what repeated, since when, how to override."""
+    return f"{what} at {steps(evidence)}; limits {setting}: hint {limits.hint}, block {limits.block}, stop {limits.stop}"
