@@ -1,0 +1,361 @@
+"""Repeated tool calls and model calls: same call, same outcome, nothing in between that could change it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from otel_agentguard import text, words
+from otel_agentguard.checks.loop.grades import Answer, Grade
+from otel_agentguard.checks.loop.marks import Marks
+from otel_agentguard.checks.loop.packed import PackedMap, PackedSet
+from otel_agentguard.checks.loop.rounds import Round, Rounds
+from otel_agentguard.checks.loop.streaks import Streak, Streaks
+from otel_agentguard.events import Effect, Outcome, Similarity, ToolCall
+from otel_agentguard.findings import CheckName, Finding, Kind, Limits, Severity
+from otel_agentguard.protocols import RunInfo
+
+_MAX_CALLS = 2048
+_MAX_OUTCOMES = 2048
+_MAX_SHORT_ANSWERS = 64
+_MAX_IN_FLIGHT = 1024
+_AGENT_BITS = 8
+_CHANGES = frozenset({Effect.WRITE, Effect.SIDE_EFFECT})
+_PACED = frozenset({Effect.WAIT, Effect.GENERATOR})
+_CHANGED = {
+    Grade.EQUAL: "unchanged",
+    Grade.ORDER: "unchanged but for its order",
+    Grade.NUMBERS: "unchanged but for numbers",
+    Grade.NO_NEW_WORDS: "without anything new",
+    Grade.NEW: "unchanged",
+}
+
+
+class Calls:
+    """The tool calls of one run.
+
+    Args:
+        run: The run.
+        marks: What happened when; shared with the other parts of the check.
+    """
+
+    __slots__ = (
+        "_agents",
+        "_batch",
+        "_in_flight",
+        "_marks",
+        "_outcomes",
+        "_run",
+        "_rounds",
+        "_seen",
+        "_short",
+        "_streaks",
+    )
+
+    def __init__(self, run: RunInfo, marks: Marks) -> None:
+        self._run = run
+        self._marks = marks
+        self._seen = PackedMap(_MAX_CALLS)
+        self._outcomes = PackedSet(_MAX_OUTCOMES)
+        self._streaks = Streaks()
+        self._rounds = Rounds()
+        self._in_flight: dict[bytes, int] = {}
+        self._batch: tuple[str, set[bytes]] | None = None
+        self._short: dict[bytes, bytes] = {}
+        self._agents: list[str] = []
+
+    def begin_intent(self) -> None:
+        """A new intent: rounds begin anew."""
+        self._rounds.clear()
+
+    def before(self, call: ToolCall) -> Sequence[Finding]:
+        """What is known of a call before it runs."""
+        key = call.fingerprint
+        if key is None:
+            return ()
+        self._note_pause(call)
+        if len(self._in_flight) < _MAX_IN_FLIGHT:
+            self._in_flight.setdefault(key, call.step)
+        streak = self._streaks.get(key)
+        if streak is None or streak.broken_by(self._marks) or streak.spared_by(self._marks):
+            return ()
+        if call.agent not in streak.agents and not streak.own_repeat:
+            return ()
+        ahead = self._rounds.upcoming(key, call.agent)
+        if ahead is not None and (found := self._round_finding(call, ahead)):
+            return (found,)
+        doubted = streak.doubted or self._marks.doubt > streak.step
+        spaced = self._marks.wait > streak.step
+        row, count = self._row(call, streak, spaced=spaced, extra=1)
+        found = self._finding(call, streak, row, count, doubted=doubted)
+        return (found,) if found else ()
+
+    def after(self, call: ToolCall) -> Sequence[Finding]:
+        """Take in a call with its result."""
+        key = call.fingerprint
+        leads = key is not None and self._leads(key, call)
+        if call.refused:
+            self._attempted(call)
+            return ()
+        if call.outcome is Outcome.NOT_EXECUTED:
+            return ()
+        marks = self._marks
+        marks.call = call.step
+        marks.ended_s = call.ended_s if call.ended_s is not None else call.at_s
+        if key is None or call.result_digest is None:
+            self._took_unknown(call)
+            return ()
+        if not leads:
+            call.repeats = 1
+            call.similarity = Similarity.EXACT
+            call.redundant = True
+            return ()
+        if call.served_from == "replay":
+            return ()
+        return self._took(call, key, call.result_digest)
+
+    def _took(self, call: ToolCall, key: bytes, digest: bytes) -> Sequence[Finding]:
+        marks = self._marks
+        new = self._outcomes.add(hash((key, digest)))
+        earlier = self._seen.put(hash(key), call.step << _AGENT_BITS | self._agent_number(call.agent))
+        findings: list[Finding] = []
+        if earlier is not None:
+            streak = self._streaks.get(key)
+            if streak is None:
+                streak = self._second(call, earlier, None if new else digest)
+                self._streaks.put(key, streak)
+            findings = self._advance(call, streak, digest, new=new)
+        token = hash((call.agent, key, digest))
+        self._rounds.push(token, key, call.agent, call.step, known=not new)
+        self._note_effect(call, key, digest, new=new)
+        if not new and (now := self._rounds.current()) is not None and (found := self._round_finding(call, now)):
+            return [found, *(f for f in findings if f.kind is Kind.REDUNDANT)]
+        return findings
+
+    def _second(self, call: ToolCall, earlier: int, digest: bytes | None) -> Streak:
+        step = earlier >> _AGENT_BITS
+        agent = self._agents[earlier & ((1 << _AGENT_BITS) - 1)]
+        outcome = call.outcome or Outcome.UNKNOWN
+        streak = Streak(step, outcome if digest is not None else Outcome.OK, {agent}, digest, evidence=[step])
+        if digest is not None:
+            streak.tally[digest] = 1
+        else:
+            streak.numbers = 1
+        return streak
+
+    def _advance(self, call: ToolCall, streak: Streak, digest: bytes, *, new: bool) -> list[Finding]:
+        marks = self._marks
+        own = call.agent in streak.agents
+        counts = own or streak.own_repeat
+        streak.agents.add(call.agent)
+        streak.own_repeat = streak.own_repeat or own
+        broken = streak.broken_by(marks)
+        spared = streak.spared_by(marks)
+        doubt = marks.doubt > streak.step
+        spaced = marks.wait > streak.step
+        back_to_back = marks.news <= streak.step
+        answer = None if digest == streak.digest and streak.answer is not None else Answer(digest, call.result)
+        if broken:
+            streak.restart(call.step)
+            streak.tally[digest] = 1
+            streak.digest, streak.answer = digest, answer or streak.answer
+        elif not counts or (spared and digest in streak.tally):
+            streak.spared = streak.spared or spared
+            streak.note(call.step)
+        else:
+            streak.note(call.step)
+            streak.tight = 1 if spaced else streak.tight + 1
+            streak.take(digest, answer, known=not new, back_to_back=back_to_back)
+            streak.doubted = streak.doubted or doubt
+        streak.step = call.step
+        streak.outcome = call.outcome or Outcome.UNKNOWN
+        self._streaks.touch(call.fingerprint or b"")
+        if broken or streak.grade is Grade.NEW:
+            return []
+        return self._judge(call, streak, doubt=doubt, spaced=spaced)
+
+    def _judge(self, call: ToolCall, streak: Streak, *, doubt: bool, spaced: bool) -> list[Finding]:
+        repeats = streak.numbers if streak.grade is Grade.NUMBERS else streak.count
+        call.repeats = repeats - 1
+        if call.repeats:
+            exact = streak.grade in (Grade.EQUAL, Grade.ORDER)
+            call.similarity = Similarity.EXACT if exact else Similarity.MASKED
+        call.redundant = streak.grade is Grade.EQUAL and not doubt and not spaced and repeats > 1
+        if streak.grade is Grade.NUMBERS and spaced:
+            return []
+        row, count = self._row(call, streak, spaced=spaced, extra=0)
+        found = self._finding(call, streak, row, count, doubted=streak.doubted)
+        if found is not None:
+            return [found]
+        return [self._redundant(call, streak)] if call.redundant and streak.count == 2 else []
+
+    def _row(self, call: ToolCall, streak: Streak, *, spaced: bool, extra: int) -> tuple[str, int]:
+        if streak.grade is Grade.NUMBERS:
+            return "numbers", streak.numbers + extra
+        if streak.outcome is Outcome.DENIED:
+            return "denied", streak.count + extra
+        if spaced or call.effect in _PACED:
+            return "spaced", streak.count + extra
+        count = min(streak.count, streak.tight) + extra
+        return ("failing" if streak.failing else "same"), count
+
+    def _finding(self, call: ToolCall, streak: Streak, row: str, count: int, *, doubted: bool) -> Finding | None:
+        limits = self._limits(row, call.tool, doubted=doubted)
+        if limits.hint is None or count < limits.hint:
+            return None
+        first = streak.evidence[0]
+        if row in ("failing", "denied"):
+            note = words.repeated_failure(first, count, denied=row == "denied")
+            what = f"{call.tool} failed the same way {count} times"
+        else:
+            empty = call.outcome is Outcome.OK and text.is_empty_answer(text.text_of(call.result))
+            note = words.repeated_call(first, count, changed=_CHANGED[streak.grade], empty=empty)
+            what = f"{call.tool} gave the same result {count} times"
+        evidence = tuple(streak.evidence) if streak.evidence[-1] == call.step else (*streak.evidence, call.step)
+        return Finding(
+            check=CheckName.LOOP,
+            kind=Kind.LOOP,
+            severity=Severity.WARN,
+            step=call.step,
+            signature=call.fingerprint or b"",
+            message=note,
+            explanation=words.to_people(what, evidence, f"loop.{row}", limits),
+            limits=limits,
+            evidence=evidence,
+            agent=call.agent,
+            tool=call.tool,
+            count=count,
+        )
+
+    def _redundant(self, call: ToolCall, streak: Streak) -> Finding:
+        evidence = tuple(streak.evidence)
+        return Finding(
+            check=CheckName.DEDUP,
+            kind=Kind.REDUNDANT,
+            severity=Severity.INFO,
+            step=call.step,
+            signature=call.fingerprint or b"",
+            message="",
+            explanation=f"{call.tool} was called again with nothing changed in between, {words.steps(evidence)}",
+            evidence=evidence,
+            agent=call.agent,
+            tool=call.tool,
+            count=streak.count,
+        )
+
+    def _round_finding(self, call: ToolCall, seen: Round) -> Finding | None:
+        alone = len(seen.agents) == 1
+        row = "cycle" if alone else "pingpong"
+        if self._marks.wait >= seen.evidence[0] and alone:
+            row = "spaced"
+        limits = self._limits(row, None, doubted=False)
+        if limits.hint is None or seen.number < limits.hint:
+            return None
+        evidence = seen.evidence if seen.evidence[-1] == call.step else (*seen.evidence, call.step)
+        who = sorted(seen.agents)
+        what = f"{seen.period} calls of {', '.join(who)} went round {seen.number} times with the same results"
+        return Finding(
+            check=CheckName.LOOP,
+            kind=Kind.CYCLE if alone else Kind.PINGPONG,
+            severity=Severity.WARN,
+            step=call.step,
+            signature=seen.signature,
+            message=words.rounds(seen.period, seen.number, evidence, who),
+            explanation=words.to_people(what, evidence, f"loop.{row}", limits),
+            limits=limits,
+            evidence=evidence,
+            agent=call.agent,
+            tool=call.tool,
+            count=seen.number,
+        )
+
+    def _limits(self, row: str, tool: str | None, *, doubted: bool) -> Limits:
+        limits = self._run.settings.limits(row, tool)
+        return limits.raised_by(1) if doubted else limits
+
+    def _attempted(self, call: ToolCall) -> None:
+        key = call.fingerprint
+        streak = self._streaks.get(key) if key is not None else None
+        if key is None or streak is None:
+            return
+        streak.count += 1
+        streak.numbers += 1
+        streak.tight += 1
+        if streak.digest is not None:
+            streak.tally[streak.digest] = streak.count
+        streak.step = call.step
+        streak.note(call.step)
+        call.repeats = streak.count - 1
+        call.similarity = Similarity.EXACT
+        token = self._rounds.expected_token(key, call.agent)
+        if token is not None:
+            self._rounds.push(token, key, call.agent, call.step, known=True)
+
+    def _took_unknown(self, call: ToolCall) -> None:
+        marks = self._marks
+        if call.effect in _CHANGES and call.outcome is Outcome.OK:
+            marks.write = call.step
+        elif call.effect is Effect.UNKNOWN:
+            marks.doubt = call.step
+        marks.news = call.step
+        self._rounds.push(call.step, b"", call.agent, call.step, known=False)
+        if call.fingerprint is not None and (streak := self._streaks.get(call.fingerprint)) is not None:
+            streak.restart(call.step)
+            streak.step = call.step
+            streak.digest = streak.answer = None
+
+    def _note_effect(self, call: ToolCall, key: bytes, digest: bytes, *, new: bool) -> None:
+        marks = self._marks
+        if call.effect is Effect.WAIT:
+            marks.wait = call.step
+        if not new:
+            return
+        if call.effect in _CHANGES:
+            if call.outcome is Outcome.OK:
+                marks.write = call.step
+        elif self._says_nothing(call, key, digest):
+            return
+        elif call.effect is Effect.UNKNOWN:
+            marks.doubt = call.step
+        marks.news = call.step
+        self._run.progress += 1
+
+    def _says_nothing(self, call: ToolCall, key: bytes, digest: bytes) -> bool:
+        """Whether the answer is a short one that other calls got too, or the caller's own words."""
+        result = call.result
+        if isinstance(result, str) and len(result) > text.SHORT_CHARS:
+            return False
+        content = text.text_of(result)
+        if not text.is_short(content):
+            return False
+        first = self._short.setdefault(digest, key)
+        if len(self._short) > _MAX_SHORT_ANSWERS:
+            del self._short[next(iter(self._short))]
+        return first != key
+
+    def _note_pause(self, call: ToolCall) -> None:
+        ended = self._marks.ended_s
+        if call.at_s is not None and ended is not None and call.at_s - ended >= self._run.settings.loop.wait_s:
+            self._marks.wait = call.step
+
+    def _leads(self, key: bytes, call: ToolCall) -> bool:
+        """Whether this call is an attempt of its own, not one of several equal ones at once."""
+        if call.batch is not None:
+            if self._batch is None or self._batch[0] != call.batch:
+                self._batch = (call.batch, set())
+            if key in self._batch[1]:
+                return False
+            if len(self._batch[1]) < _MAX_IN_FLIGHT:
+                self._batch[1].add(key)
+        if self._in_flight.get(key, call.step) != call.step:
+            return False
+        self._in_flight.pop(key, None)
+        return True
+
+    def _agent_number(self, agent: str) -> int:
+        try:
+            return self._agents.index(agent)
+        except ValueError:
+            if len(self._agents) < (1 << _AGENT_BITS) - 1:
+                self._agents.append(agent)
+                return len(self._agents) - 1
+            return 0

@@ -1,0 +1,30 @@
+"""When things last happened that decide whether a repeat is legitimate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True, eq=False)
+class Marks:
+    """Steps, 0 for never.
+
+    Attributes:
+        write: A declared write succeeded with an outcome that is new in this run.
+        intent: A new intent began: what succeeded before may be done again.
+        doubt: A call of unknown effect brought something new: it may have changed anything.
+        wait: Time passed on purpose: a wait tool, or a pause.
+        compaction: The model may have lost what it read.
+        news: A call brought information that the run did not have.
+        call: A tool call of any kind.
+        ended_s: When the latest call ended; None when not recorded.
+    """
+
+    write: int = 0
+    intent: int = 0
+    doubt: int = 0
+    wait: int = 0
+    compaction: int = 0
+    news: int = 0
+    call: int = 0
+    ended_s: float | None = None
