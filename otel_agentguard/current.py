@@ -1,0 +1,188 @@
+"""Which run the code that is executing belongs to.
+
+A run and the agent that acts travel as one value in the OpenTelemetry context, so that they go
+wherever that context is carried: into tasks, `asyncio.to_thread` and frameworks that copy it. Code
+outside of every run belongs to an implicit run, found by what is there to tell callers apart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextvars import Token
+from dataclasses import dataclass, replace
+from functools import partial
+from weakref import WeakKeyDictionary
+
+from opentelemetry import baggage, context, trace
+from opentelemetry.context import Context
+
+from otel_agentguard.engine import IDLE_S, Engine, Run
+from otel_agentguard.semconv import BAGGAGE_RUN_ID
+
+SCOPE_KEY = context.create_key("agentguard-scope")
+_SWEEP_EVERY_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where an event happens.
+
+    Attributes:
+        run: The run; None where only a flag is set, or while no guard is installed.
+        agent: The agent that acts; None means the one that the run began with.
+        run_id: Id of the run, known also while no guard is installed.
+        explicit: The run was opened with `run()`, whose exit turns `RunStopped` into `RunAborted`.
+        unguarded: Calls pass the guard.
+        fresh: Calls are not answered from the cache.
+    """
+
+    run: Run | None = None
+    agent: str | None = None
+    run_id: str | None = None
+    explicit: bool = False
+    unguarded: bool = False
+    fresh: bool = False
+
+
+NOWHERE = Scope()
+
+
+def scope(ctx: Context | None = None) -> Scope:
+    """The scope that a context carries, the current one where none is given."""
+    found = (context.get_current() if ctx is None else ctx).get(SCOPE_KEY)
+    return found if isinstance(found, Scope) else NOWHERE
+
+
+def attach(there: Scope) -> Token[Context]:
+    """Make a scope the current one; `opentelemetry.context.detach` takes the token back."""
+    return context.attach(context.set_value(SCOPE_KEY, there))
+
+
+def narrowed(
+    *, agent: str | None = None, unguarded: bool | None = None, fresh: bool | None = None, run: Run | None = None
+) -> Scope:
+    """The current scope with some of it replaced."""
+    here = scope()
+    return replace(
+        here,
+        run=here.run if run is None else run,
+        run_id=here.run_id if run is None else run.run_id,
+        agent=here.agent if agent is None else agent,
+        unguarded=here.unguarded if unguarded is None else unguarded,
+        fresh=here.fresh if fresh is None else fresh,
+    )
+
+
+class ImplicitRuns:
+    """The runs of code outside of every `run()`, each dropped after 15 minutes without an event.
+
+    Thread safe. A run known only by its thread is refused calls but never ended, since the thread
+    serves other people next.
+
+    Args:
+        engine: Where the runs are opened.
+        trust_baggage: Whether a run id that arrives in baggage is believed.
+    """
+
+    def __init__(self, engine: Engine, *, trust_baggage: bool = False) -> None:
+        self._engine = engine
+        self._trust_baggage = trust_baggage
+        self._lock = threading.Lock()
+        self._named: dict[tuple[str, str | int], Run] = {}
+        self._by_owner: WeakKeyDictionary[asyncio.Task[object] | threading.Thread, Run] = WeakKeyDictionary()
+        self._owned: dict[str, Run] = {}
+        self._swept_s = engine.now_s()
+
+    def current(self) -> Run:
+        """The implicit run of the code that is executing.
+
+        Raises:
+            RunAborted: The run id that arrived in baggage was stopped.
+        """
+        if self._trust_baggage and isinstance(arrived := baggage.get_baggage(BAGGAGE_RUN_ID), str) and arrived:
+            return self._run_named("baggage", arrived, lambda: self._engine.open(arrived))
+        span = trace.get_current_span().get_span_context()
+        if span.is_valid:
+            return self.of_trace(span.trace_id)
+        task = _current_task()
+        owner = threading.current_thread() if task is None else task
+        with self._lock:
+            return self._live(self._by_owner.get(owner)) or self._open_for(owner, can_stop=task is not None)
+
+    def of_trace(self, trace_id: int) -> Run:
+        """The implicit run of a trace."""
+        return self._run_named("trace", trace_id, self._engine.open)
+
+    def of_conversation(self, conversation: str) -> Run:
+        """The implicit run of a conversation that an adapter knows."""
+        return self._run_named("conversation", conversation, lambda: self._engine.open(conversation=conversation))
+
+    def end_trace(self, trace_id: int, *, failed: bool) -> None:
+        """Drop the run of a trace whose root has ended here."""
+        with self._lock:
+            run = self._named.pop(("trace", trace_id), None)
+        if run is not None:
+            self._engine.close(run, failed=failed)
+
+    def close(self) -> None:
+        """Drop all of them."""
+        with self._lock:
+            runs = [*self._named.values(), *self._owned.values()]
+            self._named.clear()
+            self._owned.clear()
+            self._by_owner.clear()
+        for run in runs:
+            self._engine.close(run)
+
+    def _run_named(self, by: str, name: str | int, opened: Callable[[], Run]) -> Run:
+        key = (by, name)
+        known = self._named.get(key)
+        if known is not None and (alive := self._live(known)) is not None:
+            return alive
+        with self._lock:
+            run = self._live(self._named.get(key))
+            if run is None:
+                self._sweep()
+                run = self._named[key] = opened()
+            return run
+
+    def _open_for(self, owner: asyncio.Task[object] | threading.Thread, *, can_stop: bool) -> Run:
+        self._sweep()
+        run = self._engine.open()
+        run.can_stop = can_stop
+        self._by_owner[owner] = run
+        self._owned[run.run_id] = run
+        if isinstance(owner, asyncio.Task):
+            owner.add_done_callback(partial(self._task_ended, run))
+        return run
+
+    def _task_ended(self, run: Run, _: asyncio.Task[object]) -> None:
+        self._owned.pop(run.run_id, None)
+        self._engine.close(run)
+
+    def _live(self, run: Run | None) -> Run | None:
+        if run is None or run.closed:
+            return None
+        if run.touched_s < self._engine.now_s() - IDLE_S:
+            self._engine.close(run)
+            return None
+        return run
+
+    def _sweep(self) -> None:
+        now = self._engine.now_s()
+        if now - self._swept_s < _SWEEP_EVERY_S:
+            return
+        self._swept_s = now
+        for key in [key for key, run in self._named.items() if self._live(run) is None]:
+            del self._named[key]
+        for run in [run for run in self._owned.values() if self._live(run) is None]:
+            del self._owned[run.run_id]
+
+
+def _current_task() -> asyncio.Task[object] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None

@@ -1,0 +1,191 @@
+"""The guard that is installed, as seams see it.
+
+Decorators run at import time and the guard comes later, or never, or goes away again: seams look it
+up in `installed` at each call.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import orjson
+from opentelemetry import trace
+
+from otel_agentguard.config import Mode
+from otel_agentguard.current import ImplicitRuns
+from otel_agentguard.engine import Engine
+from otel_agentguard.protocols import Sink
+from otel_agentguard.semconv import INSTRUMENTATION_SCOPE
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import SpanProcessor
+
+_logger = logging.getLogger("otel_agentguard")
+
+Redact = Callable[[str], str]
+
+
+class AcceptsProcessors(Protocol):
+    """A tracer provider of the SDK."""
+
+    def add_span_processor(self, span_processor: SpanProcessor) -> None: ...
+
+
+class Guard:
+    """What a seam needs to know of the installed guard.
+
+    Attributes:
+        engine: Decides.
+        enforce: Whether seams that the program put in itself may refuse.
+        enforce_auto: Whether seams that auto-instrumentation put in may.
+        key: Secret of exported fingerprints.
+        implicit: The runs of code outside of every `run()`.
+        tracer: Makes our spans, whichever provider there is.
+        captures_content: Whether arguments, results and messages may go onto spans.
+        processor_pending: Our span processor has not met the SDK's provider yet.
+        effects: Runs the bodies of side-effect tools; None where there is no ledger.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        key: bytes,
+        explicit: Mode = Mode.ENFORCE,
+        automatic: Mode = Mode.OBSERVE,
+        sinks: Sequence[Sink] = (),
+        processor: Callable[[], SpanProcessor] | None = None,
+        captures_content: bool = False,
+        redact: Redact | None = None,
+    ) -> None:
+        self.engine = engine
+        self.settings = engine.settings
+        self.key = key
+        self.enforce = explicit is Mode.ENFORCE
+        self.enforce_auto = automatic is Mode.ENFORCE
+        self.implicit = ImplicitRuns(engine, trust_baggage=engine.settings.trust_baggage)
+        self.tracer = trace.get_tracer(INSTRUMENTATION_SCOPE)
+        self.captures_content = captures_content
+        self.effects: object | None = None
+        self.processor_pending = processor is not None
+        self._make_processor = processor
+        self._attached: tuple[AcceptsProcessors, SpanProcessor] | None = None
+        self._redact = redact
+        self._sinks = tuple(sinks)
+        self._lock = threading.Lock()
+        self._entries: dict[str, int] = {}
+        self._opaque_told: set[str] = set()
+
+    def tell(self, what: str, *args: object) -> None:
+        """Call a method that not every sink has; what it raises is counted."""
+        for sink in self._sinks:
+            method = getattr(sink, what, None)
+            if method is None:
+                continue
+            try:
+                method(*args)
+            except Exception as exc:
+                self.engine.failed(f"sink {type(sink).__name__}", exc)
+
+    def opaque(self, type_name: str) -> None:
+        """Count a value that has no stable form; the first of each type is logged."""
+        if type_name not in self._opaque_told and len(self._opaque_told) < 1000:
+            self._opaque_told.add(type_name)
+            _logger.warning(
+                "agentguard: values of %s have no stable form, so calls with them are told apart by type alone", type_name
+            )
+        self.tell("failed", "fingerprint")
+
+    def content(self, value: object) -> str:
+        """A value as text for a span, redacted; only where content is captured."""
+        text = value if isinstance(value, str) else _json(value)
+        if self._redact is None:
+            return text
+        try:
+            return self._redact(text)
+        except Exception as exc:
+            self.engine.failed("redact", exc)
+            return ""
+
+    def enter_run(self, run_id: str) -> None:
+        """Count one more `run()` of this id."""
+        with self._lock:
+            self._entries[run_id] = self._entries.get(run_id, 0) + 1
+
+    def leave_run(self, run_id: str) -> bool:
+        """Count one less; whether that was the last one."""
+        with self._lock:
+            left = self._entries.pop(run_id, 1) - 1
+            if left:
+                self._entries[run_id] = left
+            return not left
+
+    def meet_provider(self) -> None:
+        """Add our processor to the SDK's tracer provider, once there is one."""
+        provider = trace.get_tracer_provider()
+        add = getattr(provider, "add_span_processor", None)
+        if add is None or self._make_processor is None:
+            return
+        with self._lock:
+            if not self.processor_pending:
+                return
+            self.processor_pending = False
+            try:
+                processor = self._make_processor()
+                if any(type(one) is type(processor) for one in _processors(provider)):
+                    return
+                add(processor)
+                self._attached = (provider, processor)  # type: ignore[assignment]
+            except Exception as exc:
+                self.engine.failed("span processor", exc)
+
+    def leave_provider(self) -> None:
+        """Take our processor out of the provider again."""
+        with self._lock:
+            attached, self._attached = self._attached, None
+            self.processor_pending = False
+        if attached is not None:
+            remove_processor(*attached)
+
+
+class Installed:
+    """Where seams look the guard up.
+
+    Attributes:
+        guard: The guard; None before `install()`, after `shutdown()` and in mode `off`.
+    """
+
+    __slots__ = ("guard",)
+
+    def __init__(self) -> None:
+        self.guard: Guard | None = None
+
+
+installed = Installed()
+
+
+def remove_processor(provider: object, processor: object) -> None:
+    """Take a processor out of an SDK provider, which has no way of its own to do so."""
+    chain = getattr(provider, "_active_span_processor", None)
+    lock = getattr(chain, "_lock", None)
+    if chain is None or lock is None:
+        return
+    with lock:
+        chain._span_processors = tuple(one for one in chain._span_processors if one is not processor)
+
+
+def _processors(provider: object) -> Sequence[object]:
+    chain = getattr(provider, "_active_span_processor", None)
+    return tuple(getattr(chain, "_span_processors", ()))
+
+
+def _json(value: object) -> str:
+    try:
+        return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+    except (TypeError, ValueError, RecursionError):
+        return f"<{type(value).__qualname__}>"
+
+
