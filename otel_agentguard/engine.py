@@ -36,7 +36,6 @@ ApprovalCallback = Callable[["ApprovalRequest"], "bool | float"]
 
 MAX_RUNS = 20_000
 MAX_TOMBSTONES = 10_000
-IDLE_S = 900.0
 _TIMED_EVERY = 16
 _CALLBACK_TIMEOUT_S = 30.0
 
@@ -200,6 +199,7 @@ class Engine:
         self._by_conversation: dict[str | None, Tombstone] = {}
         self._budget = SharedBudget()
         self._failed_once: set[str] = set()
+        self._timings: deque[tuple[str, float]] = deque(maxlen=256)
 
     def open(
         self,
@@ -256,7 +256,7 @@ class Engine:
             self._runs[info.run_id] = run
             evicted = self._evict()
         for old in evicted:
-            self._finish(old, "completed")
+            self._finish(old, "failed")
         self._tell("run_opened", info)
         return run
 
@@ -340,6 +340,8 @@ class Engine:
         Returns:
             `STOP` where the run must end now; `HINT` where the model is to be told something.
         """
+        if event.refused:
+            self._ran_anyway(event)
         weighed = self._weigh_after(run, event)
         if weighed is None:
             return PASS
@@ -347,6 +349,8 @@ class Engine:
 
     async def after_async(self, run: Run, event: Event, *, enforce: bool = True) -> Decision:
         """`after`, awaiting the callbacks."""
+        if event.refused:
+            self._ran_anyway(event)
         weighed = self._weigh_after(run, event)
         if weighed is None:
             return PASS
@@ -419,6 +423,8 @@ class Engine:
                 sink.stepped(run.info, event)
             except Exception as exc:
                 self.failed(f"sink {type(sink).__name__}", exc)
+        while self._timings:
+            self._tell("timed", *self._timings.popleft())
         return judged
 
     def _ask(self, run: Run, event: Event, *, upcoming: bool) -> list[_Judged] | None:
@@ -432,11 +438,16 @@ class Engine:
                 self.failed(f"check {name}", exc)
                 continue
             if timed:
-                self._tell("timed", name, time.perf_counter() - began)
+                self._timings.append((name, time.perf_counter() - began))
             if found:
                 judged = judged or []
                 judged += [_Judged(*run.ladder.judge(f, run.info.progress, upcoming=upcoming)) for f in found]
         return judged
+
+    def _ran_anyway(self, event: Event) -> None:
+        event.refused = False
+        if isinstance(event, ToolCall):
+            self._tell("executed_after_block", event.agent, event.tool)
 
     def _take_result(self, run: Run, call: ToolCall) -> None:
         if call.repeats and call.fingerprint is not None and call.result_known and not call.refused:
@@ -452,7 +463,7 @@ class Engine:
             answer = self._contained("on_finding", self._on_finding, one.finding, one.finding.action)
             if inspect.isawaitable(answer):
                 answer = self._contained("on_finding", _wait_for, answer)
-            one = self._answered(one, answer)
+            one = self._answered(run, one, answer)
         return self._approved(run, one)
 
     async def _consult_async(self, run: Run, judged: list[_Judged]) -> list[_Judged]:
@@ -468,16 +479,18 @@ class Engine:
                     except Exception as exc:
                         self.failed("on_finding", exc)
                         answer = None
-                one = self._answered(one, answer)
+                one = self._answered(run, one, answer)
             asked.append(self._approved(run, one))
         return asked
 
-    def _answered(self, one: _Judged, answer: object) -> _Judged:
+    def _answered(self, run: Run, one: _Judged, answer: object) -> _Judged:
         if answer is None:
             return one
         if not isinstance(answer, Action):
             self.failed("on_finding", TypeError(f"on_finding returned {answer!r}; it returns an Action or None"))
             return one
+        with run.lock:
+            run.ladder.answer(one.finding, answer)
         return _Judged(replace(one.finding, action=answer), one.new)
 
     def _approved(self, run: Run, one: _Judged) -> _Judged:
@@ -522,13 +535,9 @@ class Engine:
             run.stopped = finding
 
     def _evict(self) -> list[Run]:
-        horizon = self.now_s() - IDLE_S
         evicted = []
-        while self._runs:
-            oldest = next(iter(self._runs.values()))
-            if len(self._runs) <= MAX_RUNS and not (oldest.can_stop is False and oldest.touched_s < horizon):
-                break
-            evicted.append(self._runs.pop(oldest.run_id))
+        while len(self._runs) > MAX_RUNS:
+            evicted.append(self._runs.popitem(last=False)[1])
         return evicted
 
     def _finish(self, run: Run, outcome: str) -> None:

@@ -23,6 +23,7 @@ class _Rung:
     progress: int
     step: int
     said: Action
+    answer: Action | None = None
 
 
 class Ladder:
@@ -64,7 +65,10 @@ class Ladder:
             return replace(finding, action=Action.ALLOW), False
         new = rung is None or action > rung.said
         said = action if rung is None else max(action, rung.said)
-        self._rungs[key] = _Rung(level, progress, finding.step, said)
+        answer = None if new or rung is None else rung.answer
+        self._rungs[key] = _Rung(level, progress, finding.step, said, answer)
+        if answer is not None:
+            action = answer
         self._rungs.move_to_end(key)
         self._trim()
         return replace(finding, action=action, severity=severity_of(action)), new
@@ -79,6 +83,12 @@ class Ladder:
     def _trim(self) -> None:
         while len(self._rungs) > _MAX_SIGNATURES:
             self._rungs.popitem(last=False)
+
+    def answer(self, finding: Finding, action: Action) -> None:
+        """Keep what the application said to this step of the ladder; it holds until the next step."""
+        rung = self._rungs.get((finding.check, finding.signature))
+        if rung is not None:
+            rung.answer = action
 
     def forgive(self, finding: Finding) -> None:
         """Let the signature of a finding start anew, after a person allowed it."""

@@ -93,8 +93,66 @@ class Sink(Protocol):
         """A part of the guard failed and was contained."""
         ...
 
+    def executed_after_block(self, agent: str, tool: str) -> None:
+        """A body ran although its seam was told to refuse it."""
+        ...
+
     def timed(self, check: str, seconds: float) -> None:
         """How long one step of one check took; a sample, not every step."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class EndedSpan:
+    """A span that is over, as a decoder sees it: live or from a recorded trace.
+
+    Attributes:
+        name: Its name.
+        attributes: Its attributes as they were recorded.
+        started_ns: Start, nanoseconds since the epoch.
+        ended_ns: End, nanoseconds since the epoch.
+        failed: Its status is an error.
+        error: Text of the error, where it was recorded.
+        max_value_chars: Length at which text values were cut; None for no limit.
+    """
+
+    name: str
+    attributes: Mapping[str, object]
+    started_ns: int = 0
+    ended_ns: int = 0
+    failed: bool = False
+    error: str | None = None
+    max_value_chars: int | None = None
+
+
+class Decoder(Protocol):
+    """Reads spans of one vocabulary; pure, and must accept any attributes.
+
+    Attributes:
+        name: Name of the vocabulary.
+        markers: Attributes of which every span of the vocabulary that matters carries one.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def markers(self) -> tuple[str, ...]: ...
+
+    def decode(self, span: EndedSpan) -> Event | None:
+        """The event that the span tells of; None where it tells of none.
+
+        `agent` is empty where the span does not name one. A tool call has no fingerprint yet, because
+        that depends on settings of its run.
+        """
+        ...
+
+    def agent(self, name: str, attributes: Mapping[str, object]) -> str | None:
+        """The agent that acts in spans below the one of this name; None where it does not say."""
+        ...
+
+    def conversation(self, attributes: Mapping[str, object]) -> str | None:
+        """The conversation that the span belongs to; None where it does not say."""
         ...
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+from xxhash import xxh3_128_digest
 
 from otel_agentguard import text, words
 from otel_agentguard.checks.loop.grades import Answer, Grade
@@ -13,6 +15,7 @@ from otel_agentguard.checks.loop.streaks import Streak, Streaks
 from otel_agentguard.events import Effect, Outcome, Similarity, ToolCall
 from otel_agentguard.findings import CheckName, Finding, Kind, Limits, Severity
 from otel_agentguard.protocols import RunInfo
+from otel_agentguard.reading import only_reads
 
 _MAX_CALLS = 2048
 _MAX_OUTCOMES = 2048
@@ -28,6 +31,10 @@ _CHANGED = {
     Grade.NO_NEW_WORDS: "without anything new",
     Grade.NEW: "unchanged",
 }
+
+
+_ECHO_CHARS = 2000
+_ECHO_MIN_CHARS = 3
 
 
 class Calls:
@@ -314,23 +321,28 @@ class Calls:
                 marks.write = call.step
         elif self._says_nothing(call, key, digest):
             return
-        elif call.effect is Effect.UNKNOWN:
+        elif call.effect is Effect.UNKNOWN and not self._reads(call):
             marks.doubt = call.step
         marks.news = call.step
         self._run.progress += 1
 
     def _says_nothing(self, call: ToolCall, key: bytes, digest: bytes) -> bool:
-        """Whether the answer is a short one that other calls got too, or the caller's own words."""
+        """Whether the answer is one that other calls got too, but for the caller's own words in it."""
         result = call.result
-        if isinstance(result, str) and len(result) > text.SHORT_CHARS:
+        if isinstance(result, str) and len(result) > _ECHO_CHARS:
             return False
         content = text.text_of(result)
-        if not text.is_short(content):
+        rest = _without_arguments(content, call.arguments)
+        if rest is content and not text.is_short(content):
             return False
-        first = self._short.setdefault(digest, key)
+        told = digest if rest is content else xxh3_128_digest(rest.encode("utf-8", "surrogatepass"))
+        first = self._short.setdefault(told, key)
         if len(self._short) > _MAX_SHORT_ANSWERS:
             del self._short[next(iter(self._short))]
         return first != key
+
+    def _reads(self, call: ToolCall) -> bool:
+        return self._run.settings.loop.dry_commands and only_reads(call.arguments)
 
     def _note_pause(self, call: ToolCall) -> None:
         ended = self._marks.ended_s
@@ -359,3 +371,12 @@ class Calls:
                 self._agents.append(agent)
                 return len(self._agents) - 1
             return 0
+
+
+def _without_arguments(content: str, arguments: Mapping[str, object] | None) -> str:
+    """The answer with the caller's own words taken out; the same object where there are none."""
+    rest = content
+    for value in (arguments or {}).values():
+        if isinstance(value, str) and len(value) >= _ECHO_MIN_CHARS and value in rest:
+            rest = rest.replace(value, "\0")
+    return rest

@@ -11,6 +11,9 @@ from otel_agentguard.events import Compaction, Event, Handoff, Message, ModelCal
 from otel_agentguard.findings import CheckName, Finding
 from otel_agentguard.protocols import RunInfo
 
+_LONG_PROMPT_CHARS = 80
+_MAX_PROMPTS = 32
+
 
 class LoopCheck:
     """Sees repeated calls, cycles, ping-pong, repeated messages and repeated model requests."""
@@ -25,12 +28,13 @@ class LoopCheck:
 class LoopRun:
     """The loop check in one run."""
 
-    __slots__ = ("_calls", "_marks", "_talk")
+    __slots__ = ("_calls", "_marks", "_prompts", "_talk")
 
     def __init__(self, run: RunInfo) -> None:
         self._marks = Marks()
         self._calls = Calls(run, self._marks)
         self._talk = Talk(run, self._marks)
+        self._prompts: set[int] = set()
 
     def before(self, event: Event) -> Sequence[Finding]:
         """Judge an event by what the run has done so far."""
@@ -47,7 +51,7 @@ class LoopRun:
                 return self._calls.after(event)
             case Message() | Handoff() | ModelCall():
                 return self._talk.after(event)
-            case Turn(new_intent=True):
+            case Turn(new_intent=True) if not self._typed_before(event.text):
                 self._marks.intent = event.step
                 self._calls.begin_intent()
                 self._talk.begin_intent()
@@ -56,3 +60,14 @@ class LoopRun:
             case _:
                 pass
         return ()
+
+    def _typed_before(self, prompt: str | None) -> bool:
+        """Whether a long prompt came before, letter for letter: a framework sends it, nobody types it twice."""
+        if prompt is None or len(prompt) < _LONG_PROMPT_CHARS:
+            return False
+        identity = hash(prompt)
+        if identity in self._prompts:
+            return True
+        if len(self._prompts) < _MAX_PROMPTS:
+            self._prompts.add(identity)
+        return False

@@ -31,6 +31,8 @@ class Streak:
         doubted: An unknown call brought something new in between, so the limits are one higher.
         spared: The re-read after a compaction was already forgiven once.
         own_repeat: Some agent has made it twice by itself.
+        ungraded: The first result differed from the second and was not kept; it counts as of the
+            grade of the third.
         answer: What the next result is compared with.
         evidence: Steps of the streak: the first and the latest ones.
     """
@@ -47,6 +49,7 @@ class Streak:
     doubted: bool = False
     spared: bool = False
     own_repeat: bool = False
+    ungraded: bool = False
     answer: Answer | None = None
     evidence: list[int] = field(default_factory=list)
 
@@ -97,6 +100,7 @@ class Streak:
             if answer is not None and self.answer is not None:
                 self.grade = answer.grade_after(self.answer)
             self._take_other(digest, known=known, back_to_back=back_to_back)
+        self.ungraded = self.digest is None
         if answer is not None:
             self.answer = answer
         self.digest = digest
@@ -107,10 +111,10 @@ class Streak:
             self.tally.clear()
         match self.grade:
             case Grade.ORDER | Grade.NO_NEW_WORDS:
-                self.tally[digest] = self.count + 1
+                self.tally[digest] = self.count + 1 + self.ungraded
                 self.numbers += 1
             case Grade.NUMBERS:
-                self.numbers = self.numbers + 1 if back_to_back else 1
+                self.numbers = self.numbers + 1 + self.ungraded if back_to_back else 1
                 self.tally = {digest: 1}
             case _:
                 self.numbers = 1

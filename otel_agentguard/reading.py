@@ -1,0 +1,139 @@
+"""Which shell commands and SQL statements only read.
+
+A dry table: general knowledge of POSIX tools, git and SQL, judged by the form of the argument and
+never by the name of the tool that takes it. Where a form is not certain to only read, the answer is
+no. Sources: POSIX.1-2024 utilities, the GNU coreutils manual, git's command list ("ancillary and
+plumbing interrogators"), ISO SQL statement classes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+_READERS = frozenset(
+    """
+    [ b2sum base32 base64 basename bzcat bzgrep cal cat cksum cmp column comm cut date df diff dig dirname
+    du echo egrep env expand expr factor false fgrep file find fold free getconf getent grep groups head
+    hexdump host hostname iconv id join jq less locale ls lsblk lscpu lsof man md5sum more nl nm nproc
+    nslookup numfmt objdump od paste pgrep pr printenv printf ps pwd readelf readlink realpath rev rg sed
+    seq sha1sum sha224sum sha256sum sha384sum sha512sum sleep sort ss stat strings sum tac tail test tr
+    tree true tsort tty type uname unexpand uniq uptime users w wc whereis which who whoami xargs xxd
+    xzcat xzgrep yq zcat zgrep awk gawk mawk cd
+    """.split()
+)
+_GIT_READERS = frozenset(
+    """
+    annotate blame cat-file check-ignore cherry count-objects describe diff diff-files diff-index diff-tree
+    for-each-ref fsck grep log ls-files ls-remote ls-tree merge-base name-rev range-diff rev-list rev-parse
+    shortlog show show-branch show-ref status var verify-commit version whatchanged
+    """.split()
+)
+_WRITING_FLAGS = {
+    "sed": re.compile(r"(?:^|\s)(?:-[A-Za-z]*i|--in-place)"),
+    "sort": re.compile(r"(?:^|\s)(?:-[A-Za-z]*o|--output)"),
+    "find": re.compile(r"(?:^|\s)-(?:delete|ok|okdir|execdir|fprint|fprintf|fls)\b"),
+    "awk": re.compile(r"system\s*\(|print[^|\n]*[>|]"),
+    "date": re.compile(r"(?:^|\s)(?:-s|--set)\b"),
+    "hostname": re.compile(r"^\s*[A-Za-z0-9]"),
+    "tree": re.compile(r"(?:^|\s)-o\b"),
+    "yq": re.compile(r"(?:^|\s)(?:-[A-Za-z]*i|--inplace)"),
+    "base64": re.compile(r"(?:^|\s)(?:-o|--output)\b"),
+    "xxd": re.compile(r"(?:^|\s)-r\b"),
+}
+_WRITING_FLAGS["gawk"] = _WRITING_FLAGS["mawk"] = _WRITING_FLAGS["awk"]
+_RUNS_ANOTHER = {"xargs", "env"}
+_EXEC = re.compile(r"\s-exec\s+(\S+)")
+_HARMLESS_REDIRECT = re.compile(r"(?:[12&]?>{1,2}\s*/dev/null|2>&1|<\s*[\w./~-]+)")
+_ASSIGNMENT = re.compile(r"^[A-Za-z_]\w*=\S*$")
+_QUOTED = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"")
+_SEPARATORS = re.compile(r"\|\||&&|[|;\n]")
+_SQL_READER = re.compile(r"\s*(?:select|show|describe|desc|explain|with|values)\b", re.IGNORECASE)
+_SQL_WRITER = re.compile(
+    r"\b(?:insert|update|delete|merge|replace\s+into|create|alter|drop|truncate|grant|revoke|call|into\s+outfile|lock|set)\b",
+    re.IGNORECASE,
+)
+_LONGEST = 4000
+
+
+def only_reads(arguments: Mapping[str, object] | None) -> bool:
+    """Whether a call surely only reads, by the form of its one text argument.
+
+    Args:
+        arguments: The arguments by name; numbers, booleans and nulls beside the text do not matter.
+
+    Returns:
+        True for a shell pipeline of reading commands or a reading SQL statement, else False.
+    """
+    if not arguments or len(arguments) > 4:
+        return False
+    found = None
+    for value in arguments.values():
+        if isinstance(value, str):
+            if found is not None:
+                return False
+            found = value
+        elif value is not None and not isinstance(value, bool | int | float):
+            return False
+    if found is None or len(found) > _LONGEST:
+        return False
+    return _text_only_reads(found)
+
+
+@lru_cache(maxsize=512)
+def _text_only_reads(text: str) -> bool:
+    if _SQL_READER.match(text) and _looks_like_sql(text):
+        return not _SQL_WRITER.search(_QUOTED.sub("''", text))
+    return _shell_only_reads(text)
+
+
+def _looks_like_sql(text: str) -> bool:
+    lowered = text.lower()
+    return not lowered.lstrip().startswith(("select", "with")) or " from " in f" {lowered.replace(chr(10), ' ')} "
+
+
+def _shell_only_reads(text: str) -> bool:
+    words = text.split(None, 1)
+    if not words or (words[0] not in _READERS and words[0] != "git" and not _ASSIGNMENT.match(words[0])):
+        return False
+    if "`" in text or "$(" in text or "<(" in text or "<<" in text:
+        return False
+    bare = _QUOTED.sub(lambda quoted: "_" * len(quoted.group()), text)
+    bare = _HARMLESS_REDIRECT.sub(lambda redirect: " " * len(redirect.group()), bare)
+    if ">" in bare or "&" in bare.replace("&&", ""):
+        return False
+    start = 0
+    parts = []
+    for separator in _SEPARATORS.finditer(bare):
+        parts.append((text[start : separator.start()], bare[start : separator.start()]))
+        start = separator.end()
+    parts.append((text[start:], bare[start:]))
+    parts = [part for part in parts if part[1].strip()]
+    if [part[1].split()[0] for part in parts] == ["cd"] * len(parts):
+        return False
+    return all(_command_only_reads(full, hidden) for full, hidden in parts)
+
+
+def _command_only_reads(full: str, hidden: str) -> bool:
+    words = hidden.split()
+    while words and (_ASSIGNMENT.match(words[0]) or words[0] in ("time", "command", "!")):
+        words = words[1:]
+    if not words:
+        return False
+    head = words[0].rsplit("/", 1)[-1]
+    if head == "git":
+        verbs = [word for word in words[1:] if not word.startswith("-") and "/" not in word]
+        return bool(verbs) and verbs[0] in _GIT_READERS
+    if head not in _READERS:
+        return False
+    rest = full.split(words[0], 1)[1]
+    writing = _WRITING_FLAGS.get(head)
+    if writing is not None and writing.search(rest):
+        return False
+    if head == "find":
+        return all(command in _READERS - _RUNS_ANOTHER for command in _EXEC.findall(rest))
+    if head in _RUNS_ANOTHER:
+        called = [word for word in words[1:] if not word.startswith("-") and not word[0].isdigit() and word != "{}"]
+        return not called or (called[0] in _READERS - _RUNS_ANOTHER and called[0] not in _WRITING_FLAGS)
+    return True
