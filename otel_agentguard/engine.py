@@ -36,6 +36,7 @@ ApprovalCallback = Callable[["ApprovalRequest"], "bool | float"]
 
 MAX_RUNS = 20_000
 MAX_TOMBSTONES = 10_000
+IDLE_S = 900.0
 _TIMED_EVERY = 16
 _CALLBACK_TIMEOUT_S = 30.0
 
