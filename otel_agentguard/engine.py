@@ -27,6 +27,7 @@ from otel_agentguard.events import Event, Outcome, ToolCall, ToolSpec, Trigger, 
 from otel_agentguard.findings import Action, Finding, by_specificity
 from otel_agentguard.policy import Ladder, severity_of
 from otel_agentguard.protocols import Check, Clock, RunCheck, RunInfo, Sink
+from otel_agentguard.seen import SeenEvents
 from otel_agentguard.values import KeptValues, SharedBudget
 
 _logger = logging.getLogger("otel_agentguard")
@@ -108,6 +109,7 @@ class Run:
         can_stop: False for a run known only by its thread: it is refused calls, but never ended.
         attended: Whether a person can be asked.
         findings: The latest findings.
+        seen: What was told of it lately, so that what several sides report counts once.
     """
 
     __slots__ = (
@@ -123,6 +125,7 @@ class Run:
         "lock",
         "parent",
         "pending_notes",
+        "seen",
         "served_event",
         "step",
         "stopped",
@@ -149,6 +152,7 @@ class Run:
         self.touched_s = 0.0
         self.findings: deque[Finding] = deque(maxlen=64)
         self.pending_notes: deque[str] = deque(maxlen=16)
+        self.seen = SeenEvents()
 
     @property
     def run_id(self) -> str:
