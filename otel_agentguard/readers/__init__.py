@@ -1,0 +1,1 @@
+"""Recorded runs: from files to events, and through the engine."""
