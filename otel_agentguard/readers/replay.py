@@ -62,11 +62,12 @@ class Replayer:
         self._checks = checks
         self._settings = settings
         self._on_failure = on_failure
+        self._logged: set[str] = set()
 
     def replay(self, record: RecordedRun) -> Replay:
         """Take one run through the engine, to its end, whatever would have been refused on the way."""
         clock = _RecordedClock()
-        engine = _CountingEngine(self._checks, self._settings, clock, self._on_failure)
+        engine = _CountingEngine(self._checks, self._settings, clock, self._on_failure, self._logged)
         run = engine.open(record.id, tools=record.tools)
         findings: list[Finding] = []
         refusals = _Refusals()
@@ -101,7 +102,7 @@ def duplicate_effect_steps(findings: Iterable[Finding]) -> tuple[int, ...]:
 
 
 class _CountingEngine(Engine):
-    """An engine without sinks that tells a callback of its failures."""
+    """An engine without sinks that tells a callback of its failures, and logs each place once a scan."""
 
     def __init__(
         self,
@@ -109,9 +110,11 @@ class _CountingEngine(Engine):
         settings: Settings,
         now_s: Callable[[], float],
         on_failure: Callable[[str], None] | None,
+        logged: set[str],
     ) -> None:
         super().__init__(checks=checks, settings=settings, now_s=now_s)
         self._on_failure = on_failure
+        self._failed_once = logged
 
     def failed(self, where: str, exc: BaseException) -> None:
         super().failed(where, exc)

@@ -1,0 +1,1 @@
+"""The checks: pure logic that reads events and returns findings."""
