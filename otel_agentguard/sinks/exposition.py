@@ -81,10 +81,12 @@ class MetricsServer:
             ConfigError: The port is taken or not allowed, the address is not one of this machine, or
                 the certificate cannot be used.
         """
+        if not 0 <= self._port <= 65535:
+            raise ConfigError(f"port {self._port} does not exist; ports go from 0 to 65535")
+        self._check_tls()
         with self._lock:
             if self._running is not None:
                 return
-            self._check_tls()
             try:
                 self._running = start_http_server(
                     self._port,
@@ -96,7 +98,7 @@ class MetricsServer:
                     client_capath=self._client_capath,
                     client_auth_required=self._client_auth_required,
                 )
-            except (OSError, OverflowError) as exc:
+            except OSError as exc:
                 raise ConfigError(self._why(exc)) from exc
 
     def stop(self) -> None:
@@ -139,9 +141,7 @@ class MetricsServer:
             )
             raise ConfigError(f"the TLS files cannot be used ({files}): {exc}") from exc
 
-    def _why(self, exc: OSError | OverflowError) -> str:
-        if isinstance(exc, OverflowError):
-            return f"port {self._port} does not exist; ports go from 0 to 65535"
+    def _why(self, exc: OSError) -> str:
         if exc.errno == errno.EADDRINUSE:
             return f"port {self._port} is taken; give another metrics_port, or 0 for any free one"
         if exc.errno == errno.EACCES:

@@ -19,6 +19,8 @@ MAX_PAIRS = 300
 MAX_PLACES = 100
 MAX_VALUE_CHARS = 120
 
+_OTHERS = (OTHER, OTHER)
+
 
 class Names:
     """The values that one label may have.
@@ -80,12 +82,12 @@ class Pairs:
         if not tool:
             return self.agents.admit(agent), tool
         pair = (self.agents.admit(agent), self.tools.admit(tool))
-        if pair in self._seen:
+        if pair in self._seen or pair == _OTHERS:
             return pair
         with self._lock:
             if pair not in self._seen:
                 if len(self._seen) >= self._cap:
-                    return OTHER, OTHER
+                    return _OTHERS
                 self._seen.add(pair)
         return pair
 

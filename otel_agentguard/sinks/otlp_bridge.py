@@ -14,6 +14,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 from uuid import uuid4
 
@@ -200,7 +201,7 @@ def offer_to_meter_provider(
     """Let a meter provider read our counters and gauges whenever it collects.
 
     Histograms cannot be offered: the API has no observable one. Nothing is offered where
-    `OTEL_METRICS_EXPORTER` is `none`.
+    `OTEL_METRICS_EXPORTER` is `none`. One meter reads one registry: the one that was offered last.
 
     Args:
         registry: The registry that is read.
@@ -210,29 +211,49 @@ def offer_to_meter_provider(
     Returns:
         Withdraws the offer: from then on the instruments, which the API cannot remove, report nothing.
     """
-    open_offer = threading.Event()
     if environ.get("OTEL_METRICS_EXPORTER", "").strip().lower() == "none":
-        return open_offer.clear
-    open_offer.set()
-    for spec in METRICS:
-        if spec.type == "histogram":
-            continue
-        create = meter.create_observable_counter if spec.type == "counter" else meter.create_observable_gauge
-        create(spec.otlp_name, [_reader(registry, spec.name, open_offer)], spec.unit, spec.question)
-    return open_offer.clear
+        return _nothing
+    offer = _offers.get(meter)
+    if offer is None:
+        offer = _offers[meter] = _Offer()
+        for spec in METRICS:
+            if spec.type != "histogram":
+                create = meter.create_observable_counter if spec.type == "counter" else meter.create_observable_gauge
+                create(spec.otlp_name, [offer.reader(spec.name)], spec.unit, spec.question)
+    offer.registry = registry
+    return partial(offer.withdraw, registry)
 
 
-def _reader(
-    registry: CollectorRegistry, name: str, open_offer: threading.Event
-) -> Callable[[CallbackOptions], Iterable[Observation]]:
-    only = registry.restricted_registry([name])
+class _Offer:
+    """The registry that the instruments of one meter read.
 
-    def read(_: CallbackOptions) -> Iterable[Observation]:
-        if not open_offer.is_set():
-            return []
-        return [Observation(sample.value, sample.labels) for family in only.collect() for sample in family.samples]
+    A meter that is asked for an instrument again gives out the first one, and its callbacks stay as
+    they were: a later offer takes the place of an earlier one here.
+    """
 
-    return read
+    def __init__(self) -> None:
+        self.registry: CollectorRegistry | None = None
+
+    def withdraw(self, registry: CollectorRegistry) -> None:
+        if self.registry is registry:
+            self.registry = None
+
+    def reader(self, name: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
+        def read(_: CallbackOptions) -> Iterable[Observation]:
+            registry = self.registry
+            if registry is None:
+                return []
+            only = registry.restricted_registry([name]).collect()
+            return [Observation(sample.value, sample.labels) for family in only for sample in family.samples]
+
+        return read
+
+
+_offers: weakref.WeakKeyDictionary[Meter, _Offer] = weakref.WeakKeyDictionary()
+
+
+def _nothing() -> None:
+    """Withdraws an offer that was not made."""
 
 
 def _metric(spec: MetricSpec, family: Family, start_ns: int, now_ns: int) -> Metric:
@@ -320,7 +341,7 @@ def _exemplars(exemplar: PrometheusExemplar | None, now_ns: int) -> list[Exempla
     return [
         Exemplar(
             filtered_attributes=labels,
-            value=exemplar.value,
+            value=float(exemplar.value),
             time_unix_nano=now_ns if exemplar.timestamp is None else int(float(exemplar.timestamp) * _NS),
             span_id=int(span_id, 16) if span_id else None,
             trace_id=int(trace_id, 16) if trace_id else None,
