@@ -127,7 +127,7 @@ def _same_arguments(one: ToolCall, other: ToolCall) -> bool:
             return all(mine[name] == theirs[name] for name in common)
         # OpenInference records the lone argument of a LangChain tool as its bare value, without the name.
         return len(mine) == len(theirs) == 1 and next(iter(mine.values())) == next(iter(theirs.values()))
-    except Exception:  # noqa: BLE001 - arguments of foreign types may refuse to be compared
+    except Exception:
         return False
 
 

@@ -1,0 +1,326 @@
+"""Sees every agent span, whoever made it, and tells the engine."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+from opentelemetry import context
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
+from opentelemetry.trace import StatusCode
+
+from otel_agentguard.current import NOWHERE, Scope, scope
+from otel_agentguard.engine import Decision, Run
+from otel_agentguard.events import Effect, Event, ToolCall, Trigger, Turn
+from otel_agentguard.fingerprint import call_digest
+from otel_agentguard.guard import Guard, installed
+from otel_agentguard.protocols import Decoder, EndedSpan
+from otel_agentguard.seen import Sighting
+from otel_agentguard.semconv import (
+    AGENTGUARD_ACTION,
+    AGENTGUARD_EVIDENCE_STEPS,
+    AGENTGUARD_FINDING_KIND,
+    AGENTGUARD_RUN_ID,
+    INSTRUMENTATION_SCOPE,
+)
+from otel_agentguard.tracing import decoding
+from otel_agentguard.tracing.decoders import DECODERS
+from otel_agentguard.tracing.findings import Late, telling_late
+
+MAX_LIVE_SPANS = 10_000
+MAX_TRACES = 10_000
+_MAX_DEPTH = 32
+_TRACES_OF_A_RUN = 16
+_EXCEPTION = "exception"
+_EXCEPTION_MESSAGE = "exception.message"
+
+
+class _Live(NamedTuple):
+    span: Span
+    scope: Scope
+
+
+@dataclass(slots=True)
+class _Around:
+    """What the spans above a span say; nearer ones win."""
+
+    run: Run | None = None
+    agent: str | None = None
+    conversation: str | None = None
+    recording: Span | None = None
+
+
+class AgentGuardSpanProcessor(SpanProcessor):
+    """Feeds the agent spans of any instrumentation to the engine, which runs the same checks on them.
+
+    A span is read when it ends, since most instrumentations know the arguments no sooner: too late to
+    prevent anything. A stop marks the run, so that its next seam raises. Spans of our own seams are
+    skipped, and an event that a seam or another instrumentation has told already is counted once.
+
+    Nothing is raised and no exporter is kept from its spans. What is remembered is bounded.
+
+    Args:
+        guard: Whom to tell; by default the guard that is installed when a span ends, or nobody.
+        decoders: The vocabularies, asked in this order.
+    """
+
+    def __init__(self, guard: Guard | None = None, *, decoders: Sequence[Decoder] = DECODERS) -> None:
+        self._guard = guard
+        self._decoders = tuple(decoders)
+        self._markers = tuple(dict.fromkeys(marker for decoder in decoders for marker in decoder.markers))
+        self._live: OrderedDict[int, _Live] = OrderedDict()
+        self._lock = threading.Lock()
+        self._conversations: OrderedDict[int, str] = OrderedDict()
+        self._traces: WeakKeyDictionary[Run, deque[int]] = WeakKeyDictionary()
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        """Remember the span and the run that it begins in, until it ends."""
+        guard = self._guard or installed.guard
+        if guard is None:
+            return
+        try:
+            live = self._live
+            live[span.context.span_id] = _Live(span, scope(parent_context))
+            if len(live) > MAX_LIVE_SPANS:
+                live.popitem(last=False)
+        except Exception as exc:
+            guard.engine.failed("span processor", exc)
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Tell the engine of the span, where it is one of an agent."""
+        guard = self._guard or installed.guard
+        if guard is None:
+            return
+        try:
+            live = self._live.pop(span.context.span_id, None)
+            attributes = _attributes_of(span)
+            for marker in self._markers:
+                if marker in attributes:
+                    self._take(guard, span, attributes, NOWHERE if live is None else live.scope)
+                    break
+            if span.parent is None or span.parent.is_remote:
+                self._root_ended(guard, span)
+        except Exception as exc:
+            guard.engine.failed("span processor", exc)
+
+    def shutdown(self) -> None:
+        """Forget everything."""
+        self._live.clear()
+        with self._lock:
+            self._conversations.clear()
+            self._traces.clear()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Nothing waits here."""
+        return True
+
+    def _take(self, guard: Guard, span: ReadableSpan, attributes: Mapping[str, object], there: Scope) -> None:
+        source = span.instrumentation_scope.name if span.instrumentation_scope is not None else ""
+        if source == INSTRUMENTATION_SCOPE or there.unguarded:
+            return
+        told = _ended(span, attributes)
+        event = self._decoded(guard, told)
+        around = self._around(span, there)
+        conversation = self._conversation(told.name, attributes) or around.conversation
+        trace_id = span.context.trace_id
+        if conversation is not None:
+            self._remember_conversation(trace_id, conversation)
+        if event is None:
+            return
+        run = around.run or self._implicit_run(guard, trace_id, conversation)
+        if run.closed or (isinstance(event, ToolCall) and self._is_retold_above(guard, span, event)):
+            return
+        event.agent = event.agent or around.agent or there.agent or run.info.agent
+        if isinstance(event, ToolCall):
+            _identify(run, event)
+        sighting = Sighting(
+            event,
+            source,
+            told.started_ns,
+            told.ended_ns,
+            span.context.span_id,
+            0 if span.parent is None else span.parent.span_id,
+        )
+        if not run.seen.is_news(sighting):
+            return
+        token = context.attach(telling_late(Late(span.context, around.recording)))
+        try:
+            if around.run is None and conversation is not None:
+                self._begin_turn(guard, run, trace_id, event)
+            decision = guard.engine.observe(run, event, enforce=guard.enforce_auto)
+        finally:
+            context.detach(token)
+        if decision.findings and around.recording is not None:
+            _write_onto(around.recording, run, decision)
+
+    def _decoded(self, guard: Guard, told: EndedSpan) -> Event | None:
+        for decoder in self._decoders:
+            if not any(marker in told.attributes for marker in decoder.markers):
+                continue
+            try:
+                event = decoder.decode(told)
+            except Exception as exc:
+                guard.engine.failed(f"decoder {decoder.name}", exc)
+                continue
+            if event is not None:
+                return event
+        return None
+
+    def _conversation(self, name: str, attributes: Mapping[str, object]) -> str | None:
+        for decoder in self._decoders:
+            if any(marker in attributes for marker in decoder.markers):
+                found = decoder.conversation(attributes)
+                if found is not None:
+                    return found
+        return None
+
+    def _agent(self, name: str, attributes: Mapping[str, object]) -> str | None:
+        for decoder in self._decoders:
+            if any(marker in attributes for marker in decoder.markers):
+                found = decoder.agent(name, attributes)
+                if found is not None:
+                    return found
+        return None
+
+    def _above(self, span: ReadableSpan) -> Iterator[_Live]:
+        """The living spans above a span, nearest first."""
+        for _ in range(_MAX_DEPTH):
+            if span.parent is None:
+                return
+            live = self._live.get(span.parent.span_id)
+            if live is None:
+                return
+            yield live
+            span = live.span
+
+    def _around(self, span: ReadableSpan, there: Scope) -> _Around:
+        around = _Around(run=there.run)
+        for above, its_scope in self._above(span):
+            if around.recording is None and above.is_recording():
+                around.recording = above
+            if around.run is None:
+                around.run = its_scope.run
+            attributes = _attributes_of(above)
+            if around.agent is None and its_scope.run is there.run and its_scope.agent == there.agent:
+                around.agent = self._agent(above.name, attributes)
+            if around.conversation is None:
+                around.conversation = self._conversation(above.name, attributes)
+        return around
+
+    def _implicit_run(self, guard: Guard, trace_id: int, conversation: str | None) -> Run:
+        conversation = conversation or self._conversations.get(trace_id)
+        if conversation is not None:
+            return guard.implicit.of_conversation(conversation)
+        return guard.implicit.of_trace(trace_id)
+
+    def _remember_conversation(self, trace_id: int, conversation: str) -> None:
+        if self._conversations.get(trace_id) == conversation:
+            return
+        with self._lock:
+            self._conversations[trace_id] = conversation
+            if len(self._conversations) > MAX_TRACES:
+                self._conversations.popitem(last=False)
+
+    def _begin_turn(self, guard: Guard, run: Run, trace_id: int, event: Event) -> None:
+        """A conversation that comes back in another trace was asked something new.
+
+        Spans do not tell who asked, so this makes repeats legitimate, but never lifts a stop.
+        """
+        with self._lock:
+            known = self._traces.get(run)
+            if known is None:
+                self._traces[run] = deque((trace_id,), maxlen=_TRACES_OF_A_RUN)
+                return
+            if trace_id in known:
+                return
+            known.append(trace_id)
+        if run.awaits_user is None:
+            guard.engine.observe(run, Turn(agent=event.agent, trigger=Trigger.USER, at_s=event.at_s))
+
+    def _is_retold_above(self, guard: Guard, span: ReadableSpan, call: ToolCall) -> bool:
+        """Whether a span above, still open, tells of the same call and will know more of it."""
+        if call.arguments is not None or call.call_id is not None:
+            return False
+        for above, _ in self._above(span):
+            scope_above = above.instrumentation_scope
+            if scope_above is not None and scope_above.name == INSTRUMENTATION_SCOPE:
+                continue
+            told = self._decoded(guard, EndedSpan(name=above.name, attributes=_attributes_of(above)))
+            if isinstance(told, ToolCall) and told.tool == call.tool:
+                return True
+        return False
+
+    def _root_ended(self, guard: Guard, span: ReadableSpan) -> None:
+        trace_id = span.context.trace_id
+        if trace_id in self._conversations:
+            with self._lock:
+                self._conversations.pop(trace_id, None)
+        guard.implicit.end_trace(trace_id, failed=span.status.status_code is StatusCode.ERROR)
+
+
+def _attributes_of(span: ReadableSpan) -> Mapping[str, object]:
+    """The attributes of a span, living or over.
+
+    The mapping that the SDK hands out takes a microsecond for three look-ups, which every span of the
+    application would pay; the plain dict inside of it takes a tenth.
+    """
+    bounded = getattr(span, "_attributes", None)
+    plain = getattr(bounded, "_dict", None)
+    return plain if isinstance(plain, dict) else span.attributes or {}
+
+
+def _ended(span: ReadableSpan, attributes: Mapping[str, object]) -> EndedSpan:
+    status = span.status
+    failed = status.status_code is StatusCode.ERROR
+    started_ns = span.start_time or 0
+    return EndedSpan(
+        name=span.name,
+        attributes=attributes,
+        started_ns=started_ns,
+        ended_ns=span.end_time or started_ns,
+        failed=failed,
+        error=_error(span) if failed else None,
+        max_value_chars=getattr(getattr(span, "_attributes", None), "max_value_len", None),
+    )
+
+
+def _error(span: ReadableSpan) -> str | None:
+    for event in reversed(span.events):
+        if event.name == _EXCEPTION and event.attributes:
+            message = event.attributes.get(_EXCEPTION_MESSAGE)
+            if isinstance(message, str):
+                return message
+    return span.status.description
+
+
+def _identify(run: Run, call: ToolCall) -> None:
+    """Fill in what depends on what is known of the tool in this run."""
+    settings = run.info.settings.tools.get(call.tool)
+    spec = run.info.tools.get(call.tool)
+    if call.arguments is not None and spec is not None:
+        call.arguments = decoding.renamed(call.arguments, decoding.parameter_names(spec.schema))
+    if settings is not None and settings.effect is not None:
+        call.effect = settings.effect
+    elif spec is not None:
+        call.effect = spec.effect
+    else:
+        call.effect = Effect.UNKNOWN
+    ignore = frozenset(settings.ignore) if settings is not None else frozenset()
+    call.fingerprint = call_digest(call.tool, call.arguments, ignore=ignore)
+
+
+def _write_onto(span: Span, run: Run, decision: Decision) -> None:
+    finding = decision.finding or decision.findings[0]
+    span.set_attributes(
+        {
+            AGENTGUARD_RUN_ID: run.run_id,
+            AGENTGUARD_ACTION: str(decision.action),
+            AGENTGUARD_FINDING_KIND: finding.kind.value,
+            AGENTGUARD_EVIDENCE_STEPS: finding.evidence,
+        }
+    )
