@@ -73,6 +73,7 @@ class Event:
         repeats: Mark: how many earlier events it repeats without progress in between.
         similarity: Mark: how alike it is to those.
         refused: Mark, set by the engine: the guard kept it from happening.
+        plan_errors: Mark: codes of what the plan check found wrong with a plan or a call.
     """
 
     agent: str = "agent"
@@ -81,6 +82,7 @@ class Event:
     repeats: int = 0
     similarity: Similarity | None = None
     refused: bool = False
+    plan_errors: tuple[str, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

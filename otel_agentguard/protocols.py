@@ -26,6 +26,9 @@ class RunInfo:
         event: The outside event that it serves, where one was given.
         settings: The settings of this run.
         tools: What is known of its tools; filled as they are declared.
+        tools_complete: Whether `tools` are all there are, so that another name is wrong; what a run is
+            opened with is complete anyway.
+        plan_drift: How far the run has strayed from its plan, 0 to 1; the plan check writes it.
         progress: How often the run learned something new; the loop check counts, the ladder decays by it.
     """
 
@@ -35,6 +38,8 @@ class RunInfo:
     conversation: str | None = None
     event: str | None = None
     tools: Mapping[str, ToolSpec] = field(default_factory=dict)
+    tools_complete: bool = False
+    plan_drift: float | None = None
     progress: int = 0
 
 
@@ -153,6 +158,18 @@ class Decoder(Protocol):
 
     def conversation(self, attributes: Mapping[str, object]) -> str | None:
         """The conversation that the span belongs to; None where it does not say."""
+        ...
+
+
+class Embedder(Protocol):
+    """Tells the meaning of texts as vectors."""
+
+    def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
+        """One vector for each text, all of one length.
+
+        Called under the run's lock for short texts, so it must answer within a millisecond; a slow one
+        belongs behind a cache or a judge.
+        """
         ...
 
 
