@@ -95,7 +95,9 @@ class Pairs:
 class Metric(Protocol):
     """What `Family` needs of a labelled metric of prometheus_client."""
 
-    def labels(self, *values: str) -> Self: ...
+    def labels(self, *values: str) -> Self:
+        """The series of these label values."""
+        ...
 
 
 M = TypeVar("M", bound=Metric)

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import gzip
 import socket
 import ssl
 import subprocess
 import threading
-import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from shutil import which
 
@@ -23,10 +21,7 @@ from otel_agentguard.sinks.prometheus import PrometheusSink
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 
-def get(url: str, *, accept: str = "*/*", context: ssl.SSLContext | None = None) -> tuple[str, str]:
-    request = urllib.request.Request(url, headers={"Accept": accept})
-    with urllib.request.urlopen(request, timeout=5, context=context) as response:
-        return response.headers["Content-Type"], response.read().decode()
+Get = Callable[..., tuple[Mapping[str, str], str]]
 
 
 def listens(port: int) -> bool:
@@ -40,12 +35,12 @@ def server(sink: PrometheusSink) -> Iterator[MetricsServer]:
         yield server
 
 
-def test_a_running_server_shows_the_registry(server: MetricsServer, sink: PrometheusSink) -> None:
+def test_a_running_server_shows_the_registry(server: MetricsServer, sink: PrometheusSink, get: Get) -> None:
     sink.unguarded("grep")
 
-    content_type, page = get(server.url)
+    headers, page = get(server.url)
 
-    assert content_type.startswith("text/plain")
+    assert headers["Content-Type"].startswith("text/plain")
     assert 'agentguard_unguarded_calls_total{tool="grep"} 1.0\n' in page
 
 
@@ -54,7 +49,7 @@ def test_it_listens_on_loopback_unless_told_otherwise(server: MetricsServer) -> 
 
 
 def test_a_client_that_asks_for_openmetrics_sees_exemplars(
-    server: MetricsServer, sink: PrometheusSink, run: RunInfo
+    server: MetricsServer, sink: PrometheusSink, run: RunInfo, get: Get
 ) -> None:
     finding = Finding(
         check="loop",
@@ -71,16 +66,16 @@ def test_a_client_that_asks_for_openmetrics_sees_exemplars(
         sink.found(run, finding, "enforce")
         trace_id = f"{span.get_span_context().trace_id:032x}"
 
-    content_type, page = get(server.url, accept=OPENMETRICS)
+    headers, page = get(server.url, accept=OPENMETRICS)
     _, plain = get(server.url)
 
-    assert content_type.startswith("application/openmetrics-text")
+    assert headers["Content-Type"].startswith("application/openmetrics-text")
     assert f'# {{span_id="{span.get_span_context().span_id:016x}",trace_id="{trace_id}"}} 1.0' in page
     assert page.endswith("# EOF\n")
     assert trace_id not in plain
 
 
-def test_a_page_does_not_show_when_each_series_was_made(server: MetricsServer) -> None:
+def test_a_page_does_not_show_when_each_series_was_made(server: MetricsServer, get: Get) -> None:
     _, plain = get(server.url)
     _, open_metrics = get(server.url, accept=OPENMETRICS)
 
@@ -88,7 +83,7 @@ def test_a_page_does_not_show_when_each_series_was_made(server: MetricsServer) -
     assert "_created" not in open_metrics
 
 
-def test_a_gauge_of_somebody_else_may_be_called_created() -> None:
+def test_a_gauge_of_somebody_else_may_be_called_created(get: Get) -> None:
     registry = CollectorRegistry()
     Gauge("jobs_created", "Jobs.", registry=registry).set(3)
     Counter("jobs_done", "Jobs.", registry=registry)
@@ -100,19 +95,17 @@ def test_a_gauge_of_somebody_else_may_be_called_created() -> None:
     assert "jobs_done_created" not in page
 
 
-def test_a_request_can_name_the_samples_it_wants(server: MetricsServer) -> None:
+def test_a_request_can_name_the_samples_it_wants(server: MetricsServer, get: Get) -> None:
     _, page = get(f"{server.url}?name[]=agentguard_active_runs&name[]=agentguard_run_steps_count")
 
     samples = [line for line in page.splitlines() if not line.startswith("#")]
     assert samples == ["agentguard_active_runs 0.0", "agentguard_run_steps_count 0.0"]
 
 
-def test_a_page_can_be_compressed(server: MetricsServer) -> None:
-    request = urllib.request.Request(server.url, headers={"Accept-Encoding": "gzip"})
+def test_a_page_can_be_compressed(server: MetricsServer, get: Get) -> None:
+    headers, page = get(server.url, accept_encoding="gzip")
 
-    with urllib.request.urlopen(request, timeout=5) as response:
-        page = gzip.decompress(response.read()).decode()
-
+    assert headers["Content-Encoding"] == "gzip"
     assert "agentguard_active_runs 0.0" in page
 
 
@@ -131,7 +124,7 @@ def test_a_stopped_server_frees_its_port_and_its_thread(sink: PrometheusSink) ->
         assert listens(again.port)
 
 
-def test_a_server_can_be_started_again(sink: PrometheusSink) -> None:
+def test_a_server_can_be_started_again(sink: PrometheusSink, get: Get) -> None:
     server = MetricsServer(0, sink.registry)
     server.start()
     server.stop()
@@ -150,7 +143,7 @@ def test_starting_twice_is_once(server: MetricsServer) -> None:
     assert server.port == port
 
 
-def test_a_taken_port_says_so_and_what_to_do(server: MetricsServer, sink: PrometheusSink) -> None:
+def test_a_taken_port_says_so_and_what_to_do(server: MetricsServer, sink: PrometheusSink, get: Get) -> None:
     second = MetricsServer(server.port, sink.registry)
 
     with pytest.raises(ConfigError, match=rf"port {server.port} is taken; give another metrics_port"):
@@ -186,7 +179,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     return cert, key
 
 
-def test_a_certificate_makes_it_https(sink: PrometheusSink, certificate: tuple[str, str]) -> None:
+def test_a_certificate_makes_it_https(sink: PrometheusSink, certificate: tuple[str, str], get: Get) -> None:
     cert, key = certificate
     context = ssl.create_default_context(cafile=cert)
 
@@ -199,7 +192,7 @@ def test_a_certificate_makes_it_https(sink: PrometheusSink, certificate: tuple[s
 
 
 def test_a_client_needs_a_certificate_where_one_is_asked_for(
-    sink: PrometheusSink, certificate: tuple[str, str]
+    sink: PrometheusSink, certificate: tuple[str, str], get: Get
 ) -> None:
     cert, key = certificate
     stranger = ssl.create_default_context(cafile=cert)

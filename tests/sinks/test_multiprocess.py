@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -44,20 +44,26 @@ def workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return [process.pid for process in running]
 
 
-def page() -> dict[tuple[str, ...], float]:
-    with MetricsServer(0, CollectorRegistry()) as server:
-        request = urllib.request.Request(server.url, headers={"Accept": "application/openmetrics-text"})
-        with urllib.request.urlopen(request, timeout=5) as response:
-            text = response.read().decode()
-    assert "trace_id" not in text
-    return {
-        (sample.name, *sample.labels.values()): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
+@pytest.fixture
+def page(get: Callable[..., tuple[object, str]]) -> Callable[[], dict[tuple[str, ...], float]]:
+    """Reads the page of a process that has counted nothing itself."""
+
+    def read() -> dict[tuple[str, ...], float]:
+        with MetricsServer(0, CollectorRegistry()) as server:
+            _, body = get(server.url, accept="application/openmetrics-text")
+        assert "trace_id" not in body
+        return {
+            (sample.name, *sample.labels.values()): sample.value
+            for family in text_string_to_metric_families(body)
+            for sample in family.samples
+        }
+
+    return read
 
 
-def test_the_page_shows_the_sum_of_all_processes(workers: list[int]) -> None:
+def test_the_page_shows_the_sum_of_all_processes(
+    workers: list[int], page: Callable[[], dict[tuple[str, ...], float]]
+) -> None:
     shown = page()
 
     assert shown["agentguard_steps_total", "coder", "tool", "grep"] == 7
@@ -69,7 +75,9 @@ def test_the_page_shows_the_sum_of_all_processes(workers: list[int]) -> None:
     assert not [key for key in shown if key[0].endswith("_created")]
 
 
-def test_gauges_add_up_over_the_processes_that_are_alive(workers: list[int]) -> None:
+def test_gauges_add_up_over_the_processes_that_are_alive(
+    workers: list[int], page: Callable[[], dict[tuple[str, ...], float]]
+) -> None:
     both = page()
     mark_process_dead(workers[0])
     one = page()

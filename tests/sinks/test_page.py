@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import urllib.request
+from collections.abc import Callable
 
 from inline_snapshot import snapshot
 
@@ -13,7 +13,7 @@ from otel_agentguard.sinks.exposition import MetricsServer
 from otel_agentguard.sinks.prometheus import PrometheusSink
 
 
-def test_the_page_of_a_short_run(sink: PrometheusSink, run: RunInfo) -> None:
+def test_the_page_of_a_short_run(sink: PrometheusSink, run: RunInfo, get: Callable[..., tuple[object, str]]) -> None:
     again = ToolCall(tool="read_file", agent="coder", step=4, repeats=1, similarity=Similarity.EXACT, redundant=True)
     finding = Finding(
         check="loop",
@@ -37,8 +37,8 @@ def test_the_page_of_a_short_run(sink: PrometheusSink, run: RunInfo) -> None:
     sink.timed("loop", 2e-5)
     sink.run_closed(run, "stopped_by_guard", 4)
 
-    with MetricsServer(0, sink.registry) as server, urllib.request.urlopen(server.url, timeout=5) as response:
-        page = response.read().decode()
+    with MetricsServer(0, sink.registry) as server:
+        _, page = get(server.url)
 
     assert page == snapshot("""\
 # HELP agentguard_steps_total How much happens?
