@@ -126,7 +126,8 @@ class PrometheusSink:
         """See `Sink`.
 
         A call that ran although it is marked redundant counts as wasted, one that the guard answered or
-        refused as saved; the seconds and tokens are told through `saved` and `wasted`.
+        refused as saved. The tokens of a model call are wasted when it repeats, or when all tool calls up
+        to the next one are redundant. Seconds saved are told through `saved`.
         """
         kind = _KINDS.get(type(event), semconv.OTHER)
         tool = event.tool if isinstance(event, ToolCall) else ""
@@ -139,9 +140,9 @@ class PrometheusSink:
             elif event.redundant:
                 self._wasted_calls.inc()
             if (tally := self._tallies.get(run.run_id)) is not None:
-                tally.count_tool_call()
+                tally.count_tool_call(event)
         elif isinstance(event, ModelCall) and (tally := self._tallies.get(run.run_id)) is not None:
-            tally.count_model_call()
+            self._wasted_tokens.inc(tally.count_model_call(event))
 
     def found(self, run: RunInfo, finding: Finding, mode: str) -> None:
         """See `Sink`."""
@@ -157,6 +158,7 @@ class PrometheusSink:
         if (tally := self._tallies.pop(run.run_id, None)) is not None:
             self._run_tool_calls.observe(tally.tool_calls)
             self._run_model_calls.observe(tally.model_calls)
+            self._wasted_tokens.inc(tally.wasted_tokens())
 
     def failed(self, where: str) -> None:
         """See `Sink`."""
@@ -213,7 +215,7 @@ class PrometheusSink:
 
         Args:
             calls: Redundant calls that no event shows: those marked on an event are counted already.
-            tokens: Tokens that were spent on them.
+            tokens: Tokens that no event shows.
         """
         self._wasted_calls.inc(max(calls, 0))
         self._wasted_tokens.inc(max(tokens, 0))
@@ -275,19 +277,35 @@ class PrometheusSink:
 
 
 class _Tally:
-    """What one run has done so far, for the histograms that take one observation a run."""
+    """What one run has done so far, for the histograms and for the tokens that repetition cost."""
 
-    __slots__ = ("_lock", "model_calls", "tool_calls")
+    __slots__ = ("_drew", "_lock", "_redundant_only", "_repeats", "_tokens", "model_calls", "tool_calls")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.tool_calls = 0
         self.model_calls = 0
+        self._tokens = 0
+        self._repeats = False
+        self._drew = False
+        self._redundant_only = True
 
-    def count_tool_call(self) -> None:
+    def count_tool_call(self, call: ToolCall) -> None:
         with self._lock:
             self.tool_calls += 1
+            self._drew = True
+            self._redundant_only = self._redundant_only and call.redundant
 
-    def count_model_call(self) -> None:
+    def count_model_call(self, call: ModelCall) -> int:
+        """Begin a new request; gives the tokens that the one before wasted."""
         with self._lock:
+            wasted = self.wasted_tokens()
             self.model_calls += 1
+            self._tokens = (call.input_tokens or 0) + (call.output_tokens or 0)
+            self._repeats = call.repeats > 0
+            self._drew, self._redundant_only = False, True
+        return wasted
+
+    def wasted_tokens(self) -> int:
+        """Tokens of the latest request, when it repeats an earlier one or drew redundant calls only."""
+        return self._tokens if self._repeats or (self._drew and self._redundant_only) else 0

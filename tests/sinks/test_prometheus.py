@@ -227,6 +227,44 @@ def test_a_redundant_call_whose_body_ran_is_wasted(sink: PrometheusSink, run: Ru
     assert value(sink, "agentguard_wasted_tokens_total") == 900
 
 
+@pytest.mark.parametrize(
+    ("marks", "wasted"),
+    [((True, True), 120), ((True, False), 0), ((), 0)],
+    ids=["redundant calls only", "one new call", "no call"],
+)
+def test_tokens_are_wasted_by_a_model_call_that_drew_redundant_calls_only(
+    sink: PrometheusSink, run: RunInfo, marks: tuple[bool, ...], wasted: int
+) -> None:
+    sink.run_opened(run)
+    sink.stepped(run, ModelCall(input_tokens=100, output_tokens=20))
+    for redundant in marks:
+        sink.stepped(run, call(redundant=redundant))
+
+    sink.stepped(run, ModelCall(input_tokens=7, output_tokens=None))
+    sink.run_closed(run, "completed", 4)
+
+    assert value(sink, "agentguard_wasted_tokens_total") == wasted
+
+
+def test_tokens_of_the_last_model_call_are_settled_when_the_run_ends(sink: PrometheusSink, run: RunInfo) -> None:
+    sink.run_opened(run)
+    sink.stepped(run, ModelCall(input_tokens=100, output_tokens=20))
+    sink.stepped(run, call(redundant=True, served_from="guard"))
+
+    sink.run_closed(run, "stopped_by_guard", 2)
+
+    assert value(sink, "agentguard_wasted_tokens_total") == 120
+
+
+def test_tokens_of_a_model_call_that_repeats_are_wasted(sink: PrometheusSink, run: RunInfo) -> None:
+    sink.run_opened(run)
+    sink.stepped(run, ModelCall(input_tokens=100, output_tokens=20, repeats=1, similarity=Similarity.EXACT))
+
+    sink.run_closed(run, "completed", 1)
+
+    assert value(sink, "agentguard_wasted_tokens_total") == 120
+
+
 def test_seconds_saved_add_up_and_a_clock_that_went_back_saves_nothing(sink: PrometheusSink) -> None:
     sink.saved(seconds=1.5)
     sink.saved(calls=1, seconds=-3.0)
