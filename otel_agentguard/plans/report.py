@@ -62,11 +62,25 @@ class PlanError:
         Args:
             content: Whether what the plan holds may be quoted; names of tools and arguments always are.
         """
-        where = f"step {self.step}, " if self.step else ""
-        tool = f"`{shorten(self.tool)}`" if self.tool else "no tool"
-        got = f", got {self.got}" if content and self.got and self.code is not ErrorCode.UNKNOWN_TOOL else ""
-        expected = f": expected {self.expected}{got}" if self.expected else got
-        return f"{where}{tool}: {self.code} at {self.path}{expected}. Fix: {self.fix}."
+        names = [f"step {self.step}"] if self.step else []
+        names += [f"`{shorten(self.tool)}`"] if self.tool and self.code is not ErrorCode.UNKNOWN_TOOL else []
+        where = f"{', '.join(names)}: " if names else ""
+        return f"{where}{self._what(content=content)} ({self.code}). Fix: {self.fix}."
+
+    def _what(self, *, content: bool) -> str:
+        match self.code:
+            case ErrorCode.UNKNOWN_TOOL:
+                return f"there is no tool `{shorten(self.tool or '')}`"
+            case ErrorCode.MISSING_ARGUMENT:
+                return f"{self.path} is missing, it takes {self.expected}"
+            case ErrorCode.UNKNOWN_ARGUMENT:
+                takes = f"; there are {', '.join(self.available)}" if self.available else ""
+                return f"{self.path} is no argument of it{takes}"
+            case ErrorCode.DUPLICATE_EFFECT:
+                return self.got
+            case _:
+                got = f", got {self.got}" if content and self.got else ""
+                return f"{self.path}: expected {self.expected}{got}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

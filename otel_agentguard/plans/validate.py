@@ -175,7 +175,11 @@ class _PlanCheck:
     def _bad_reference(self, place: int, reference: Reference, expected: str) -> PlanError:
         step = self.resolved[place]
         earlier = tuple(one.id for one in self.resolved[:place] if one.tool is not None or not reference.path)
-        fix = f"refer to one of the steps {', '.join(cut(earlier))}" if earlier else "give the value itself"
+        if reference.path:
+            there = f"step {earlier[0]}" if len(earlier) == 1 else f"one of the steps {', '.join(cut(earlier))}"
+            fix = f"refer to {there}" if earlier else "give the value itself"
+        else:
+            fix = "take the dependency out"
         return PlanError(
             code=ErrorCode.BAD_REFERENCE,
             step=step.id,
