@@ -5,6 +5,7 @@ Data goes to stdout, talk to stderr. Exit codes: 0 clean, 1 findings, 2 misuse, 
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
@@ -81,4 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit:
         # click leaves this way when whoever read our output has gone; its code would read as findings.
         return _READER_GONE
+    except Exception:
+        # A fault of ours must not read as "findings", which is what Python's own exit code would say.
+        traceback.print_exc()
+        return MISUSE
     return code if isinstance(code, int) else 0

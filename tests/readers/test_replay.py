@@ -68,8 +68,8 @@ class BrokenCheck:
 
 @pytest.fixture
 def replay():
-    def replay(*events, checks=(CountingCheck(),), run_id="r", on_failure=None):
-        replayer = Replayer(checks, Settings(), on_failure=on_failure)
+    def replay(*events, checks=None, run_id="r", on_failure=None):
+        replayer = Replayer(checks or [CountingCheck()], Settings(), on_failure=on_failure)
         return replayer.replay(RecordedRun(id=run_id, events=events, tools={}))
 
     return replay
@@ -89,7 +89,11 @@ def test_a_healthy_run_has_no_finding(replay):
 def test_a_finding_says_what_would_have_been_done(replay):
     result = replay(*(call() for _ in range(6)))
 
-    assert [(one.step, one.action) for one in result.findings] == [(3, Action.HINT), (4, Action.BLOCK), (5, Action.STOP)]
+    assert [(one.step, one.action) for one in result.findings] == [
+        (3, Action.HINT),
+        (4, Action.BLOCK),
+        (5, Action.STOP),
+    ]
 
 
 def test_the_first_step_is_that_of_the_first_warning(replay):

@@ -1,0 +1,152 @@
+"""What the demo shows: scenes in which agents repeat themselves, some rightly.
+
+A scene is a short function and what is expected of the guard. Add one to `SCENES` and it is played,
+judged and shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from otel_agentguard import message, run
+from otel_agentguard.demo.agents import Script, Use, work
+from otel_agentguard.demo.workshop import Workshop
+from otel_agentguard.findings import Kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """One thing to show.
+
+    Attributes:
+        name: Its name, unique.
+        agents: Who acts.
+        does: What they do, for people.
+        play: Plays it in a workshop that nobody has used.
+        kind: What is to be found; None where the guard is to leave them alone.
+        stops: Whether the guard is to end the run.
+        most_runs: Tools, and how often their bodies may run at most.
+    """
+
+    name: str
+    agents: str
+    does: str
+    play: Callable[[Workshop], None]
+    kind: Kind | None = None
+    stops: bool = False
+    most_runs: tuple[tuple[str, int], ...] = ()
+
+
+def _review(workshop: Workshop) -> None:
+    claim = {"task": "hash of auth.py", "line": 5, "state": "fixed"}
+    answer = {"line": 5, "state": "still md5", "task": "hash of auth.py"}
+    with run(agent="coder"):
+        for _ in range(20):
+            message(claim, agent="coder")
+            message(answer, agent="reviewer")
+            claim, answer = _turned(claim), _turned(answer)
+
+
+def _turned(text: dict[str, object]) -> dict[str, object]:
+    """The same with its keys in another order, as a model would write it."""
+    first, *others = text.items()
+    return dict([*others, first])
+
+
+def _reread(workshop: Workshop) -> None:
+    def script() -> Script:
+        for _ in range(5):
+            yield Use("read_file", {"path": "auth.py"})
+        return "it uses md5"
+
+    with run(agent="reader"):
+        work(script(), workshop.tools())
+
+
+def _fix(workshop: Workshop) -> None:
+    versions = (
+        "def total(prices):\n    return sum(prices[0:1])\n",
+        "def total(prices):\n    return sum(prices)\n",
+        "def total(prices):\n    return sum(price or 0 for price in prices)\n",
+    )
+
+    def script() -> Script:
+        heard = yield Use("run_check", {"path": "check_price.py"})
+        for content in versions:
+            yield Use("write_file", {"path": "price.py", "content": content})
+            heard = yield Use("run_check", {"path": "check_price.py"})
+        return heard
+
+    with run(agent="fixer"):
+        work(script(), workshop.tools())
+
+
+def _poll(workshop: Workshop) -> None:
+    def script() -> Script:
+        while (heard := (yield Use("job_status", {"job": "build"}))) != "done":
+            yield Use("wait", {"seconds": 0.01})
+        return heard
+
+    with run(agent="operator"):
+        work(script(), workshop.tools())
+
+
+def _retry(workshop: Workshop) -> None:
+    def script() -> Script:
+        for _ in range(5):
+            heard = yield Use("load_config", {"path": "deploy.toml"})
+            if "[agentguard]" in heard:
+                return "there is no deploy.toml; I need one to go on"
+        return "it failed"
+
+    with run(agent="deployer"):
+        work(script(), workshop.tools())
+
+
+def _insist(workshop: Workshop) -> None:
+    def script() -> Script:
+        while True:
+            yield Use("read_file", {"path": "auth.py"})
+
+    with run(agent="stubborn"):
+        work(script(), workshop.tools())
+
+
+SCENES = (
+    Scene(
+        name="review",
+        agents="coder, reviewer",
+        does="send each other the same two messages, keys in another order each time",
+        play=_review,
+        kind=Kind.PINGPONG,
+        stops=True,
+    ),
+    Scene(
+        name="reread",
+        agents="reader",
+        does="reads auth.py five times",
+        play=_reread,
+        kind=Kind.LOOP,
+        most_runs=(("read_file", 4),),
+    ),
+    Scene(
+        name="retry",
+        agents="deployer",
+        does="loads a settings file that is not there, until the guard's words reach it",
+        play=_retry,
+        kind=Kind.LOOP,
+        most_runs=(("load_config", 3),),
+    ),
+    Scene(
+        name="insist",
+        agents="stubborn",
+        does="reads on whatever it is told, in a loop that catches every Exception",
+        play=_insist,
+        kind=Kind.LOOP,
+        stops=True,
+        most_runs=(("read_file", 4),),
+    ),
+    Scene(name="fix", agents="fixer", does="edits price.py and runs its check, three times over", play=_fix),
+    Scene(name="poll", agents="operator", does="asks for the state of a build until it is done", play=_poll),
+)
