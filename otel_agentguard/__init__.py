@@ -1,1 +1,99 @@
 """OpenTelemetry for LLM agents that repeat themselves."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from otel_agentguard.config import Budget, LoopSettings, Mode, Settings, ToolSettings
+from otel_agentguard.errors import (
+    AgentGuardError,
+    CallBlocked,
+    CompletionNotRecorded,
+    ConfigError,
+    EffectInProgress,
+    EffectMismatch,
+    NotApplied,
+    ResultNotStored,
+    RunAborted,
+    RunStopped,
+)
+from otel_agentguard.events import Effect, Evidence
+from otel_agentguard.findings import Action, Finding, Limits
+from otel_agentguard.install import AgentGuard, install
+from otel_agentguard.protocols import Check, Clock, Decoder, RunCheck, Sink
+from otel_agentguard.seams.agents import agent
+from otel_agentguard.seams.bypass import fresh, unguarded
+from otel_agentguard.seams.messages import message
+from otel_agentguard.seams.models import model_call
+from otel_agentguard.seams.runs import run
+from otel_agentguard.seams.tool import tool
+
+if TYPE_CHECKING:
+    from otel_agentguard.effects.ledger import Ledger
+    from otel_agentguard.plans.registry import ToolRegistry
+    from otel_agentguard.tracing.processor import AgentGuardSpanProcessor
+    from otel_agentguard.tracing.sampler import AgentGuardSampler
+
+# Imported when they are asked for: they need the SDK, the Prometheus client or other libraries, and a
+# program that only declares its tools needs none of those.
+_LAZY = {
+    "AgentGuardSampler": "otel_agentguard.tracing.sampler",
+    "AgentGuardSpanProcessor": "otel_agentguard.tracing.processor",
+    "Ledger": "otel_agentguard.effects.ledger",
+    "ToolRegistry": "otel_agentguard.plans.registry",
+}
+
+__all__ = [
+    "Action",
+    "AgentGuard",
+    "AgentGuardError",
+    "AgentGuardSampler",
+    "AgentGuardSpanProcessor",
+    "Budget",
+    "CallBlocked",
+    "Check",
+    "Clock",
+    "CompletionNotRecorded",
+    "ConfigError",
+    "Decoder",
+    "Effect",
+    "EffectInProgress",
+    "EffectMismatch",
+    "Evidence",
+    "Finding",
+    "Ledger",
+    "Limits",
+    "LoopSettings",
+    "Mode",
+    "NotApplied",
+    "ResultNotStored",
+    "RunAborted",
+    "RunCheck",
+    "RunStopped",
+    "Settings",
+    "Sink",
+    "ToolRegistry",
+    "ToolSettings",
+    "agent",
+    "fresh",
+    "install",
+    "message",
+    "model_call",
+    "run",
+    "tool",
+    "unguarded",
+]
+
+
+def __getattr__(name: str) -> Any:
+    module = _LAZY.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -12,16 +12,16 @@ import threading
 from collections.abc import Callable
 from contextvars import Token
 from dataclasses import dataclass, replace
-from functools import partial
 from weakref import WeakKeyDictionary
 
 from opentelemetry import baggage, context, trace
 from opentelemetry.context import Context
 
-from otel_agentguard.engine import IDLE_S, Engine, Run
+from otel_agentguard.engine import Engine, Run
 from otel_agentguard.semconv import BAGGAGE_RUN_ID
 
 SCOPE_KEY = context.create_key("agentguard-scope")
+IDLE_S = 900.0
 _SWEEP_EVERY_S = 60.0
 
 
@@ -95,15 +95,15 @@ class ImplicitRuns:
         self._owned: dict[str, Run] = {}
         self._swept_s = engine.now_s()
 
-    def current(self) -> Run:
-        """The implicit run of the code that is executing.
+    def current(self, ctx: Context | None = None) -> Run:
+        """The implicit run of the code that is executing, or would be in a context.
 
         Raises:
             RunAborted: The run id that arrived in baggage was stopped.
         """
-        if self._trust_baggage and isinstance(arrived := baggage.get_baggage(BAGGAGE_RUN_ID), str) and arrived:
+        if self._trust_baggage and isinstance(arrived := baggage.get_baggage(BAGGAGE_RUN_ID, ctx), str) and arrived:
             return self._run_named("baggage", arrived, lambda: self._engine.open(arrived))
-        span = trace.get_current_span().get_span_context()
+        span = trace.get_current_span(ctx).get_span_context()
         if span.is_valid:
             return self.of_trace(span.trace_id)
         task = _current_task()
@@ -118,6 +118,25 @@ class ImplicitRuns:
     def of_conversation(self, conversation: str) -> Run:
         """The implicit run of a conversation that an adapter knows."""
         return self._run_named("conversation", conversation, lambda: self._engine.open(conversation=conversation))
+
+    def renew(self, stopped: Run) -> Run:
+        """A new run in place of a stopped one, which a new user turn has ended.
+
+        It is not stopped, and it remembers where the signatures of the old one stood.
+        """
+        conversation = stopped.info.conversation
+        self._engine.close(stopped)
+        with self._lock:
+            run = self._engine.open(conversation=conversation, agent=stopped.info.agent)
+            run.can_stop = stopped.can_stop
+            run.ladder.remember(stopped.ladder)
+            for name in [name for name, known in self._named.items() if known is stopped]:
+                self._named[name] = run
+            if self._owned.pop(stopped.run_id, None) is not None:
+                self._owned[run.run_id] = run
+            for owner in [owner for owner, known in self._by_owner.items() if known is stopped]:
+                self._by_owner[owner] = run
+        return run
 
     def end_trace(self, trace_id: int, *, failed: bool) -> None:
         """Drop the run of a trace whose root has ended here."""
@@ -155,12 +174,14 @@ class ImplicitRuns:
         self._by_owner[owner] = run
         self._owned[run.run_id] = run
         if isinstance(owner, asyncio.Task):
-            owner.add_done_callback(partial(self._task_ended, run))
+            owner.add_done_callback(self._task_ended)
         return run
 
-    def _task_ended(self, run: Run, _: asyncio.Task[object]) -> None:
-        self._owned.pop(run.run_id, None)
-        self._engine.close(run)
+    def _task_ended(self, task: asyncio.Task[object]) -> None:
+        run = self._by_owner.pop(task, None)
+        if run is not None:
+            self._owned.pop(run.run_id, None)
+            self._engine.close(run)
 
     def _live(self, run: Run | None) -> Run | None:
         if run is None or run.closed:

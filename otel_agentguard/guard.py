@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import orjson
@@ -16,7 +16,8 @@ from opentelemetry import trace
 
 from otel_agentguard.config import Mode
 from otel_agentguard.current import ImplicitRuns
-from otel_agentguard.engine import Engine
+from otel_agentguard.engine import Engine, Run
+from otel_agentguard.events import ToolSpec
 from otel_agentguard.protocols import Sink
 from otel_agentguard.semconv import INSTRUMENTATION_SCOPE
 
@@ -27,11 +28,17 @@ _logger = logging.getLogger("otel_agentguard")
 
 Redact = Callable[[str], str]
 
+# Where the SDK's provider keeps its processors.
+_CHAIN = "_active_span_processor"
+_MEMBERS = "_span_processors"
+
 
 class AcceptsProcessors(Protocol):
     """A tracer provider of the SDK."""
 
-    def add_span_processor(self, span_processor: SpanProcessor) -> None: ...
+    def add_span_processor(self, span_processor: SpanProcessor) -> None:
+        """Have the processor see every span from now on."""
+        ...
 
 
 class Guard:
@@ -46,6 +53,8 @@ class Guard:
         tracer: Makes our spans, whichever provider there is.
         captures_content: Whether arguments, results and messages may go onto spans.
         processor_pending: Our span processor has not met the SDK's provider yet.
+        watches_spans: A span processor of ours sees the spans of others.
+        specs: What is known of the tools of every run.
         effects: Runs the bodies of side-effect tools; None where there is no ledger.
     """
 
@@ -60,6 +69,7 @@ class Guard:
         processor: Callable[[], SpanProcessor] | None = None,
         captures_content: bool = False,
         redact: Redact | None = None,
+        specs: Mapping[str, ToolSpec] | None = None,
     ) -> None:
         self.engine = engine
         self.settings = engine.settings
@@ -71,8 +81,10 @@ class Guard:
         self.captures_content = captures_content
         self.effects: object | None = None
         self.processor_pending = processor is not None
+        self.watches_spans = False
         self._make_processor = processor
         self._attached: tuple[AcceptsProcessors, SpanProcessor] | None = None
+        self.specs = dict(specs or {})
         self._redact = redact
         self._sinks = tuple(sinks)
         self._lock = threading.Lock()
@@ -95,7 +107,7 @@ class Guard:
         if type_name not in self._opaque_told and len(self._opaque_told) < 1000:
             self._opaque_told.add(type_name)
             _logger.warning(
-                "agentguard: values of %s have no stable form, so calls with them are told apart by type alone", type_name
+                "agentguard: values of %s have no stable form, calls with them are told apart by type alone", type_name
             )
         self.tell("failed", "fingerprint")
 
@@ -110,18 +122,25 @@ class Guard:
             self.engine.failed("redact", exc)
             return ""
 
-    def enter_run(self, run_id: str) -> None:
-        """Count one more `run()` of this id."""
-        with self._lock:
-            self._entries[run_id] = self._entries.get(run_id, 0) + 1
+    def enter_run(self, opened: Callable[[], Run]) -> Run:
+        """Open or join a run, which lives until everybody who entered it has left.
 
-    def leave_run(self, run_id: str) -> bool:
-        """Count one less; whether that was the last one."""
+        Raises:
+            RunAborted: A run of this id was stopped, and not released since.
+        """
         with self._lock:
-            left = self._entries.pop(run_id, 1) - 1
+            run = opened()
+            self._entries[run.run_id] = self._entries.get(run.run_id, 0) + 1
+            return run
+
+    def leave_run(self, run: Run, *, failed: bool) -> None:
+        """Leave a run; whoever is the last one ends it."""
+        with self._lock:
+            left = self._entries.pop(run.run_id, 1) - 1
             if left:
-                self._entries[run_id] = left
-            return not left
+                self._entries[run.run_id] = left
+            else:
+                self.engine.close(run, failed=failed)
 
     def meet_provider(self) -> None:
         """Add our processor to the SDK's tracer provider, once there is one."""
@@ -135,6 +154,7 @@ class Guard:
             self.processor_pending = False
             try:
                 processor = self._make_processor()
+                self.watches_spans = True
                 if any(type(one) is type(processor) for one in _processors(provider)):
                     return
                 add(processor)
@@ -169,17 +189,16 @@ installed = Installed()
 
 def remove_processor(provider: object, processor: object) -> None:
     """Take a processor out of an SDK provider, which has no way of its own to do so."""
-    chain = getattr(provider, "_active_span_processor", None)
+    chain = getattr(provider, _CHAIN, None)
     lock = getattr(chain, "_lock", None)
     if chain is None or lock is None:
         return
     with lock:
-        chain._span_processors = tuple(one for one in chain._span_processors if one is not processor)
+        setattr(chain, _MEMBERS, tuple(one for one in getattr(chain, _MEMBERS) if one is not processor))
 
 
 def _processors(provider: object) -> Sequence[object]:
-    chain = getattr(provider, "_active_span_processor", None)
-    return tuple(getattr(chain, "_span_processors", ()))
+    return tuple(getattr(getattr(provider, _CHAIN, None), _MEMBERS, ()))
 
 
 def _json(value: object) -> str:
@@ -187,5 +206,3 @@ def _json(value: object) -> str:
         return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
     except (TypeError, ValueError, RecursionError):
         return f"<{type(value).__qualname__}>"
-
-

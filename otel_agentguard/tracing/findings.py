@@ -119,6 +119,9 @@ class FindingEvents:
     def failed(self, where: str) -> None:
         """Nothing is written."""
 
+    def executed_after_block(self, agent: str, tool: str) -> None:
+        """Nothing is written."""
+
     def timed(self, check: str, seconds: float) -> None:
         """Nothing is written."""
 

@@ -1,0 +1,409 @@
+"""From settings to a running guard: the one place that knows the parts.
+
+The parts are imported when they are chosen. This module itself must be light, since the package imports
+it at once: imported later, it would take the place of the function of its name in the package.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from importlib.metadata import entry_points
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from opentelemetry import metrics, trace
+
+from otel_agentguard import loading
+from otel_agentguard.config import Budget, LoopSettings, Mode, Settings, ToolSettings
+from otel_agentguard.engine import ApprovalCallback, Engine, FindingCallback
+from otel_agentguard.errors import ConfigError
+from otel_agentguard.events import Effect, ToolSpec
+from otel_agentguard.findings import Limits
+from otel_agentguard.fingerprint import new_key
+from otel_agentguard.guard import Guard, Redact, installed, remove_processor
+from otel_agentguard.protocols import Check, Sink
+from otel_agentguard.seams.declare import DeclaredTools
+from otel_agentguard.seams.tool import tool
+from otel_agentguard.semconv import INSTRUMENTATION_SCOPE
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import SpanProcessor
+    from prometheus_client import CollectorRegistry
+
+_logger = logging.getLogger("otel_agentguard")
+
+CAPTURE_CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+_CAPTURES_ON_SPANS = frozenset({"true", "1", "span_only", "span_and_event"})
+_CHECKS_GROUP = "otel_agentguard_checks"
+_SINKS_GROUP = "otel_agentguard_sinks"
+
+_lock = threading.Lock()
+_current: AgentGuard | None = None
+
+
+class AgentGuard:
+    """The guard of this process; made by `install()`.
+
+    With `with`, it is shut down at the end of the block.
+
+    Attributes:
+        settings: The settings that hold.
+        engine: Decides, and knows the runs.
+        registry: The Prometheus registry with its metrics.
+        metrics_url: Where the metrics are served; None without a server.
+        guard: What seams see of it; None in mode `off`.
+        by_program: The program installed it, not an instrumentation.
+        offers_metrics: A meter provider of the program may read them.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        engine: Engine,
+        *,
+        guard: Guard | None,
+        registry: CollectorRegistry,
+        by_program: bool = True,
+    ) -> None:
+        self.settings = settings
+        self.engine = engine
+        self.registry = registry
+        self.metrics_url: str | None = None
+        self.guard = guard
+        self.by_program = by_program
+        self.offers_metrics = True
+        self._undo: list[Callable[[], object]] = []
+
+    def undo(self, *steps: Callable[[], object]) -> None:
+        """Have `shutdown()` do this too; what was put in last is taken out first."""
+        self._undo += steps
+
+    def instrument(self, tools: Any) -> Any:
+        """Put the guard around tools that are not declared with `@tool`.
+
+        Args:
+            tools: One function, a list or tuple of them, or a mapping from names to them.
+
+        Returns:
+            The same shape, with every function under guard; declared ones stay as they are.
+        """
+        if isinstance(tools, Mapping):
+            return {name: tool(function) for name, function in tools.items()}
+        if isinstance(tools, list | tuple):
+            return type(tools)(tool(function) for function in tools)
+        return tool(tools)
+
+    def release(self, run_id: str) -> bool:
+        """Lift the stop of a run, alive or ended.
+
+        Returns:
+            Whether there was one.
+        """
+        return self.engine.release(run_id)
+
+    def shutdown(self) -> None:
+        """Take back what `install()` put in; shutting down twice is once.
+
+        Runs that are open go on unguarded. Waits for the metrics server, at most a few seconds.
+        """
+        global _current
+        with _lock:
+            if _current is self:
+                _current = None
+            if self.guard is not None and installed.guard is self.guard:
+                installed.guard = None
+        undo, self._undo = self._undo, []
+        for step in reversed(undo):
+            try:
+                step()
+            except Exception as exc:
+                self.engine.failed("shutdown", exc)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.shutdown()
+
+
+def install(
+    *,
+    mode: Mode | str | None = None,
+    store: str | None = None,
+    metrics_port: int | None = None,
+    registry: CollectorRegistry | None = None,
+    otlp: str | bool | None = None,
+    on_finding: FindingCallback | None = None,
+    approve: ApprovalCallback | None = None,
+    attended: bool | None = None,
+    fingerprint_key: bytes | str | None = None,
+    store_content: bool | None = None,
+    redact: Redact | None = None,
+    checks: Iterable[str | Check] | None = None,
+    limits: Limits | LoopSettings | Mapping[str, object] | None = None,
+    tools: Mapping[str, ToolSettings | ToolSpec | Mapping[str, object]] | None = None,
+    budget: Budget | Mapping[str, object] | None = None,
+    embedder: object = None,
+    judge: object = None,
+    people: Iterable[str] | None = None,
+    trust_baggage: bool | None = None,
+    inject_hints: bool | None = None,
+    namespace: str | None = None,
+    sinks: Iterable[Sink] = (),
+) -> AgentGuard:
+    """Install the guard in this process.
+
+    An argument beats `AGENTGUARD_*` in the environment, which beats `agentguard.toml`; only
+    `AGENTGUARD_MODE` beats everything. A second call gives the guard that is there.
+
+    Args:
+        mode: `"enforce"`, `"observe"` or `"off"`.
+        store: URL of the store.
+        metrics_port: Port of a metrics server on the loopback address; 0 for any free one.
+        registry: A Prometheus registry to count in; a new one where it is None.
+        otlp: Endpoint of a collector, or True for the one of the OTLP variables. Only with this the
+            global tracer provider is set, where there is none yet.
+        on_finding: Asked about each finding and what would be done; returns another action or None.
+        approve: Asked before an attended run is stopped; a true answer lets it go on.
+        attended: Whether a person can be asked.
+        fingerprint_key: Secret of exported fingerprints.
+        store_content: Whether excerpts of content may be stored.
+        redact: Applied to every text of content before it leaves the process.
+        checks: Names of checks, or checks.
+        limits: Limits of the loop check: `Limits` for equal calls, or by row.
+        tools: Settings of tools by name, or a `ToolRegistry`.
+        budget: Most that one run may use.
+        embedder: Makes embeddings, for checks that ask for one.
+        judge: Judges suspicions, for checks that ask for one.
+        people: Who opens a turn when a message names no role.
+        trust_baggage: Whether a run id that arrives in baggage is believed.
+        inject_hints: Whether adapters may add hints to a model request.
+        namespace: Keeps applications on one store apart.
+        sinks: Where else events go.
+
+    Raises:
+        ConfigError: A setting has no such name or value.
+    """
+    names, own_checks = _sorted_checks(checks)
+    arguments: dict[str, object] = {
+        "mode": mode,
+        "store": store,
+        "metrics_port": metrics_port,
+        "attended": attended,
+        "fingerprint_key": fingerprint_key,
+        "store_content": store_content,
+        "checks": names,
+        "limits": {"same": limits, "failing": limits} if isinstance(limits, Limits) else limits,
+        "tools": None if tools is None else _tool_settings(tools),
+        "budget": budget,
+        "people": None if people is None else frozenset(people),
+        "trust_baggage": trust_baggage,
+        "inject_hints": inject_hints,
+        "namespace": namespace,
+    }
+    parts = Parts(
+        checks=own_checks,
+        sinks=tuple(sinks),
+        registry=registry,
+        otlp=otlp,
+        on_finding=on_finding,
+        approve=approve,
+        redact=redact,
+        embedder=embedder,
+        judge=judge,
+        specs={} if tools is None else {name: one for name, one in tools.items() if isinstance(one, ToolSpec)},
+    )
+    given = parts != Parts() or any(value is not None for value in arguments.values())
+    return _install(arguments, parts, by_program=True, given=given)
+
+
+def install_for_instrumentation() -> AgentGuard:
+    """Install the guard where no program asked for it: its own seams enforce, those put in for it observe.
+
+    A later `install()` by the program takes its place.
+
+    Raises:
+        ConfigError: A setting in the environment or the file has no such name or value.
+    """
+    return _install({}, Parts(), by_program=False, given=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What `install()` is given that is no setting."""
+
+    checks: tuple[Check, ...] = ()
+    sinks: tuple[Sink, ...] = ()
+    registry: CollectorRegistry | None = None
+    otlp: str | bool | None = None
+    on_finding: FindingCallback | None = None
+    approve: ApprovalCallback | None = None
+    redact: Redact | None = None
+    embedder: object = None
+    judge: object = None
+    specs: Mapping[str, ToolSpec] = field(default_factory=dict)
+
+
+def _install(arguments: Mapping[str, object], parts: Parts, *, by_program: bool, given: bool) -> AgentGuard:
+    global _current
+    with _lock:
+        earlier = _current
+        if earlier is not None and (earlier.by_program or not by_program):
+            if given:
+                _logger.warning("agentguard: installed already, so these arguments are not taken; shutdown() it first")
+            return earlier
+    if earlier is not None:
+        earlier.shutdown()
+    settings = loading.load(arguments, defaults=None if by_program else {"mode": Mode.OBSERVE})
+    settings = replace(settings, tools=DeclaredTools(settings.tools))
+    made = _off(settings) if settings.mode is Mode.OFF else _build(settings, parts, by_program=by_program)
+    with _lock:
+        _current = made
+        installed.guard = made.guard
+    return made
+
+
+def _off(settings: Settings) -> AgentGuard:
+    from prometheus_client import CollectorRegistry
+
+    return AgentGuard(settings, Engine(checks=(), settings=settings), guard=None, registry=CollectorRegistry())
+
+
+def _build(settings: Settings, parts: Parts, *, by_program: bool) -> AgentGuard:
+    from otel_agentguard.sinks.prometheus import PrometheusSink
+    from otel_agentguard.tracing.findings import FindingEvents
+
+    checks = (*_named_checks(settings.checks), *parts.checks)
+    counting = PrometheusSink(parts.registry)
+    sinks: tuple[Sink, ...] = (counting, FindingEvents(), *_registered_sinks(), *parts.sinks)
+    engine = Engine(checks=checks, settings=settings, sinks=sinks, on_finding=parts.on_finding, approve=parts.approve)
+    explicit = settings.mode if by_program or settings.mode_forced is not None else Mode.ENFORCE
+    guard = Guard(
+        engine,
+        key=settings.fingerprint_key or new_key(),
+        explicit=explicit,
+        automatic=settings.mode,
+        sinks=sinks,
+        processor=lambda: _met(made),
+        captures_content=os.environ.get(CAPTURE_CONTENT, "").strip().lower() in _CAPTURES_ON_SPANS,
+        redact=parts.redact,
+        specs=parts.specs,
+    )
+    made = AgentGuard(settings, engine, guard=guard, registry=counting.registry, by_program=by_program)
+    made.undo(counting.close, guard.implicit.close, guard.leave_provider)
+    if parts.otlp:
+        _export(made, parts.otlp, counting.failed)
+    if settings.metrics_port is not None:
+        _serve(made, settings.metrics_port)
+    return made
+
+
+def _met(made: AgentGuard) -> SpanProcessor:
+    """What goes into the tracer provider of the SDK; a meter provider is there by then too."""
+    from otel_agentguard.sinks.otlp_bridge import offer_to_meter_provider
+    from otel_agentguard.tracing.processor import AgentGuardSpanProcessor
+
+    if made.offers_metrics and hasattr(metrics.get_meter_provider(), "force_flush"):
+        made.undo(offer_to_meter_provider(made.registry, metrics.get_meter(INSTRUMENTATION_SCOPE)))
+    return AgentGuardSpanProcessor()
+
+
+def _serve(made: AgentGuard, port: int) -> None:
+    from otel_agentguard.sinks.exposition import MetricsServer
+
+    server = MetricsServer(port, made.registry)
+    try:
+        server.start()
+    except ConfigError as exc:
+        _logger.warning("agentguard: no metrics server: %s", exc)
+        made.engine.failed("metrics server", exc)
+        return
+    made.metrics_url = server.url
+    made.undo(server.stop)
+
+
+def _export(made: AgentGuard, otlp: str | bool, counted: Callable[[str], None]) -> None:
+    """Send spans and metrics to a collector, through the provider that is there or one of ours."""
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    from otel_agentguard.sinks.otlp_bridge import OtlpMetricsBridge
+
+    base = otlp.rstrip("/") if isinstance(otlp, str) else None
+    spans = BatchSpanProcessor(OTLPSpanExporter(None if base is None else f"{base}/v1/traces"))
+    provider = trace.get_tracer_provider()
+    add = getattr(provider, "add_span_processor", None)
+    if add is None:
+        provider = TracerProvider()
+        provider.add_span_processor(spans)
+        trace.set_tracer_provider(provider)
+    else:
+        add(spans)
+    made.undo(lambda: remove_processor(provider, spans), spans.shutdown)
+    metrics_url = None if base is None else f"{base}/v1/metrics"
+    bridge = OtlpMetricsBridge(OTLPMetricExporter(metrics_url), made.registry, failed=counted)
+    bridge.start()
+    made.offers_metrics = False
+    made.undo(bridge.shutdown)
+
+
+def _sorted_checks(checks: Iterable[str | Check] | None) -> tuple[tuple[str, ...] | None, tuple[Check, ...]]:
+    if checks is None:
+        return None, ()
+    if isinstance(checks, str):
+        raise ConfigError(f"checks is {checks!r}; give a list of names or checks")
+    every = tuple(checks)
+    return tuple(one for one in every if isinstance(one, str)), tuple(one for one in every if not isinstance(one, str))
+
+
+def _named_checks(names: Iterable[str]) -> list[Check]:
+    found: list[Check] = []
+    for name in names:
+        if name in _OUR_CHECKS:
+            found.append(_OUR_CHECKS[name]())
+            continue
+        registered = entry_points(group=_CHECKS_GROUP)
+        if name not in registered.names:
+            known = ", ".join(sorted({*_OUR_CHECKS, *registered.names}))
+            raise ConfigError(f"no check {name!r}; known: {known}")
+        found.append(registered[name].load()())
+    return found
+
+
+def _registered_sinks() -> list[Sink]:
+    sinks: list[Sink] = []
+    for one in entry_points(group=_SINKS_GROUP):
+        try:
+            sinks.append(one.load()())
+        except Exception:
+            _logger.exception("agentguard: the sink %s cannot be loaded; it hears nothing", one.name)
+    return sinks
+
+
+def _tool_settings(tools: Mapping[str, ToolSettings | ToolSpec | Mapping[str, object]]) -> Mapping[str, object]:
+    if not isinstance(tools, Mapping):
+        raise ConfigError(f"tools is {type(tools).__name__}; give settings by name of the tool, or a ToolRegistry")
+    settings: dict[str, object] = {}
+    for name, one in tools.items():
+        if not isinstance(one, ToolSpec):
+            settings[name] = one
+        elif one.effect is not Effect.UNKNOWN:
+            settings[name] = ToolSettings(effect=one.effect)
+    return settings
+
+
+def _loop_check() -> Check:
+    from otel_agentguard.checks.loop import LoopCheck
+
+    return LoopCheck()
+
+
+_OUR_CHECKS: Mapping[str, Callable[[], Check]] = {"loop": _loop_check}

@@ -1,0 +1,1 @@
+"""The wrappers that a program puts around its tools, agents and model calls."""

@@ -1,0 +1,316 @@
+"""One call of a declared tool on its way through the guard."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+from otel_agentguard.binding import Binder
+from otel_agentguard.config import ToolSettings
+from otel_agentguard.current import Scope
+from otel_agentguard.engine import PASS, Decision
+from otel_agentguard.errors import CallBlocked
+from otel_agentguard.events import Effect, Outcome, ToolCall
+from otel_agentguard.fingerprint import call_digest, result_digest
+from otel_agentguard.guard import Guard
+from otel_agentguard.seams.declare import ToolDeclaration
+from otel_agentguard.seams.step import Attributes, Step
+from otel_agentguard.seams.streams import Yielded
+from otel_agentguard.semconv import (
+    AGENTGUARD_EFFECT,
+    GEN_AI_AGENT_NAME,
+    GEN_AI_OPERATION_NAME,
+    GEN_AI_TOOL_CALL_ARGUMENTS,
+    GEN_AI_TOOL_CALL_RESULT,
+    GEN_AI_TOOL_NAME,
+    OPERATION_EXECUTE_TOOL,
+    SPAN_EXECUTE_TOOL,
+)
+
+_MAX_AGENTS = 256
+_NOTHING: ToolSettings = ToolSettings()
+_ByName = Callable[[Mapping[str, object]], object]
+
+
+class ToolPlan:
+    """A declaration under one guard: everything about its calls that can be known before them.
+
+    Attributes:
+        guard: The guard.
+        declaration: The declaration.
+        effect: What the tool does, as the settings or the declaration say.
+        span_name: Name of the spans of its calls.
+    """
+
+    __slots__ = (
+        "_attributes",
+        "_binder",
+        "_ignore",
+        "_scope",
+        "_touches",
+        "declaration",
+        "effect",
+        "guard",
+        "span_name",
+    )
+
+    def __init__(self, guard: Guard, declaration: ToolDeclaration) -> None:
+        own = guard.settings.tools.get(declaration.name, _NOTHING)
+        self.guard = guard
+        self.declaration = declaration
+        self.effect = own.effect or declaration.effect
+        self.span_name = f"{SPAN_EXECUTE_TOOL} {declaration.name}"
+        hidden = () if declaration.key_param is None else (declaration.key_param,)
+        self._binder = Binder(declaration.function, skip_first=declaration.skip_first, hidden=hidden)
+        self._ignore = frozenset(own.ignore or declaration.ignore)
+        self._touches = _by_name(declaration.touches) if callable(declaration.touches) else declaration.touches
+        self._scope = _by_name(declaration.scope) if callable(declaration.scope) else None
+        self._attributes: dict[str, Attributes] = {}
+        if self.effect is Effect.SIDE_EFFECT:
+            guard.tell("declare_side_effect_tool", declaration.name)
+
+    def call(self, agent: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ToolCall:
+        """The event of one call."""
+        arguments = self._binder.bind(args, kwargs)
+        scope = self._scope
+        scoped = "" if scope is None or arguments is None else str(self._asked("scope", scope, arguments) or "")
+        declaration = self.declaration
+        return ToolCall(
+            agent=agent,
+            at_s=self.guard.engine.now_s(),
+            tool=declaration.name,
+            fingerprint=call_digest(
+                declaration.name,
+                arguments,
+                scope=scoped,
+                version=declaration.version,
+                ignore=self._ignore,
+                on_fallback=self.guard.opaque,
+            ),
+            arguments=arguments,
+            effect=self.effect,
+            touches=self._touched(arguments) if callable(self._touches) else self._touches,
+            scope=scoped,
+        )
+
+    def attributes(self, agent: str) -> Attributes:
+        """What is known of every call of this tool by this agent."""
+        known = self._attributes.get(agent)
+        if known is None:
+            known = {
+                GEN_AI_OPERATION_NAME: OPERATION_EXECUTE_TOOL,
+                GEN_AI_TOOL_NAME: self.declaration.name,
+                GEN_AI_AGENT_NAME: agent,
+                AGENTGUARD_EFFECT: self.effect.value,
+            }
+            if len(self._attributes) < _MAX_AGENTS:
+                self._attributes[agent] = known
+        return known
+
+    def _touched(self, arguments: Mapping[str, object] | None) -> tuple[str, ...] | None:
+        if arguments is None or not callable(self._touches):
+            return None
+        named = self._asked("touches", self._touches, arguments)
+        if named is None or isinstance(named, str):
+            return None if named is None else (named,)
+        if not isinstance(named, Iterable):
+            self.guard.engine.failed("touches", TypeError(f"touches returned {named!r}; it returns names"))
+            return None
+        return tuple(map(str, named))
+
+    def _asked(self, where: str, ask: _ByName, arguments: Mapping[str, object]) -> object:
+        try:
+            return ask(arguments)
+        except Exception as exc:
+            self.guard.engine.failed(where, exc)
+            return None
+
+
+class ToolStep(Step):
+    """One call of a declared tool.
+
+    Attributes:
+        call: Its event.
+        plan: Its tool.
+    """
+
+    __slots__ = ("call", "plan")
+
+    def __init__(
+        self, plan: ToolPlan, scope: Scope, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, current: bool = True
+    ) -> None:
+        super().__init__(plan.guard, scope)
+        self.plan = plan
+        self.call = plan.call(self.agent, args, kwargs)
+        self.start(plan.span_name, plan.attributes(self.agent), current=current)
+
+    def refused(self, refusal: BaseException) -> str:
+        """End the span of a call that must not happen.
+
+        Returns:
+            What the caller gets in its place, where the tool takes its notes inline.
+
+        Raises:
+            BaseException: The refusal, everywhere else.
+        """
+        self.end(self.call, self.call.fingerprint, error=refusal)
+        if isinstance(refusal, CallBlocked) and self.plan.declaration.inline_notes:
+            return refusal.message
+        raise refusal
+
+    def succeeded(self, value: object) -> None:
+        """Take in what the body returned."""
+        call = self.call
+        call.outcome = Outcome.OK
+        call.ended_s = self.guard.engine.now_s()
+        try:
+            call.result_digest = result_digest(False, value, on_fallback=self.guard.opaque)
+        except Exception as exc:
+            self.guard.engine.failed("fingerprint", exc)
+        call.result = value
+        call.result_known = call.result_digest is not None
+
+    def failed(self, error: BaseException) -> None:
+        """Take in what the body raised; what is no `Exception` leaves the outcome unknown."""
+        call = self.call
+        call.ended_s = self.guard.engine.now_s()
+        if isinstance(error, Exception):
+            call.outcome = Outcome.FAILED
+            call.result = _error_text(error)
+            call.result_digest = result_digest(True, call.result)
+        else:
+            call.outcome = Outcome.UNKNOWN
+            call.result_known = False
+
+    def told(self, decision: Decision, error: BaseException | None = None) -> None:
+        """End the span of a call that has happened.
+
+        Raises:
+            RunStopped: The run must end now (`RunAborted` outside of `run()`).
+        """
+        stop = None
+        if decision is not PASS and (error is None or isinstance(error, Exception)):
+            stop = self.stop_after(decision)
+        more = self._content() if self.guard.captures_content else None
+        self.end(self.call, self.call.fingerprint, error=stop or error, more=more)
+        if stop is not None:
+            raise stop from error
+
+    def delivered(self, decision: Decision, value: Any) -> Any:
+        """The result as the caller gets it: with the note at its head where the tool takes them inline."""
+        if decision.notes and self.enforce:
+            if self.plan.declaration.inline_notes and type(value) is str:
+                return "\n".join((*decision.notes, "", value))
+            self.keep_notes(decision)
+        return value
+
+    def finish(self, value: Any) -> Any:
+        """Account for a body that returned; what the caller gets."""
+        self.succeeded(value)
+        decision = self.after(self.call)
+        self.told(decision)
+        return value if decision is PASS else self.delivered(decision, value)
+
+    async def finish_async(self, value: Any) -> Any:
+        """`finish`, awaiting the callbacks of the application."""
+        self.succeeded(value)
+        decision = await self.after_async(self.call)
+        self.told(decision)
+        return value if decision is PASS else self.delivered(decision, value)
+
+    def fail(self, error: BaseException) -> None:
+        """Account for a body that raised; the caller raises `error` again."""
+        self.failed(error)
+        decision = self.after(self.call)
+        self.told(decision, error)
+        self.keep_notes(decision)
+
+    async def fail_async(self, error: Exception) -> None:
+        """`fail`, awaiting the callbacks of the application."""
+        self.failed(error)
+        decision = await self.after_async(self.call)
+        self.told(decision, error)
+        self.keep_notes(decision)
+
+    def _content(self) -> dict[str, str]:
+        content = {}
+        if self.call.arguments is not None:
+            content[GEN_AI_TOOL_CALL_ARGUMENTS] = self.guard.content(self.call.arguments)
+        if self.call.outcome is Outcome.OK:
+            content[GEN_AI_TOOL_CALL_RESULT] = self.guard.content(self.call.result)
+        return content
+
+
+class ToolWatch:
+    """A declared tool that yields its result.
+
+    Args:
+        step: Its call, let through.
+    """
+
+    def __init__(self, step: ToolStep) -> None:
+        self._step = step
+        self._yielded = Yielded()
+        self.resume = step.resume
+        self.park = step.park
+
+    def took(self, item: object) -> None:
+        """See `Watch`."""
+        self._yielded.add(item, self._step.guard.opaque)
+
+    def returned(self) -> None:
+        """See `Watch`; raises where the run must end now."""
+        step = self._step
+        self._account()
+        decision = step.after(step.call)
+        step.told(decision)
+        step.keep_notes(decision)
+
+    def closed(self) -> None:
+        """See `Watch`."""
+        step = self._step
+        self._account()
+        step.keep_notes(step.after(step.call))
+        step.end(step.call, step.call.fingerprint)
+
+    def raised(self, error: BaseException) -> None:
+        """See `Watch`."""
+        self._step.fail(error)
+
+    def _account(self) -> None:
+        self._step.succeeded(self._yielded.text())
+        self._step.call.result_digest = self._yielded.digest
+        self._step.call.result_known = self._yielded.digest is not None
+
+
+def is_deferred(value: object) -> bool:
+    """Whether a plain function returned a coroutine, whose body has not run yet."""
+    return inspect.iscoroutine(value)
+
+
+async def deferred(step: ToolStep, body: Awaitable[Any]) -> Any:
+    """Await the body that a plain function returned, and account for it."""
+    step.resume()
+    try:
+        value = await body
+    except Exception as exc:
+        await step.fail_async(exc)
+        raise
+    except BaseException as exc:
+        step.fail(exc)
+        raise
+    return await step.finish_async(value)
+
+
+def _by_name(function: Callable[..., object]) -> _ByName:
+    """Call a function with the arguments whose names it takes."""
+    parameters = inspect.signature(function).parameters
+    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+        return lambda arguments: function(**arguments)
+    names = tuple(parameters)
+    return lambda arguments: function(**{name: arguments[name] for name in names if name in arguments})
+
+
+def _error_text(error: Exception) -> str:
+    return f"{type(error).__qualname__}: {error}"

@@ -1,0 +1,351 @@
+"""`run()`: where a run begins, and where a stopped one always ends in `RunAborted`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import Token
+from dataclasses import replace
+from types import TracebackType
+from typing import ParamSpec, Self, TypeVar
+from uuid import uuid4
+
+from opentelemetry import baggage, context
+from opentelemetry.context import Context
+
+from otel_agentguard import words
+from otel_agentguard.config import Budget, Settings
+from otel_agentguard.current import SCOPE_KEY, Scope, scope
+from otel_agentguard.engine import Run
+from otel_agentguard.errors import ConfigError, RunAborted
+from otel_agentguard.events import Plan, PlanStep, ToolSpec, Trigger, Turn
+from otel_agentguard.findings import Action, Finding
+from otel_agentguard.fingerprint import digest
+from otel_agentguard.guard import Guard, installed
+from otel_agentguard.seams.declare import declaration_of
+from otel_agentguard.seams.step import Step, stopped
+from otel_agentguard.semconv import BAGGAGE_RUN_ID
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+Tools = Mapping[str, ToolSpec] | Iterable[ToolSpec | Callable[..., object]]
+
+# What ends the process or a generator from outside is no outcome of the run.
+_PASS_THROUGH = (KeyboardInterrupt, SystemExit, GeneratorExit)
+
+
+def run(
+    run_id: str | None = None,
+    *,
+    agent: str | None = None,
+    conversation: str | None = None,
+    event: str | None = None,
+    tools: Tools | None = None,
+    plan: Sequence[PlanStep] | None = None,
+    budget: Budget | None = None,
+    attended: bool | None = None,
+    propagate: bool = False,
+) -> RunHandle:
+    """Open a run; used with `with` or `async with`.
+
+    Without an id inside of another run it is that run under another agent name. With an id it is a
+    child: its own steps and its own ladder, stopped by its parent's stop. However a stopped run is
+    left, it ends in `RunAborted`, with what arrived as its `__cause__`.
+
+    Args:
+        run_id: Its id; the same id joins the run while it is alive, and later resumes it.
+        agent: Who acts.
+        conversation: The conversation that it belongs to.
+        event: The outside event that it serves; the same one delivered again is no new intent.
+        tools: What is known of its tools.
+        plan: What it is going to do.
+        budget: Most that it may use.
+        attended: Whether a person can be asked; the settings say where it is None.
+        propagate: Whether its id goes into baggage, to be believed where `trust_baggage` is set.
+
+    Returns:
+        The handle, which `with` gives again.
+    """
+    if run_id is not None and (not isinstance(run_id, str) or not run_id):
+        raise ConfigError(f"run_id is {run_id!r}; give a text, or leave it out for a new one")
+    return RunHandle(
+        run_id=run_id,
+        agent=agent,
+        conversation=conversation,
+        event=event,
+        tools=None if tools is None else _specs(tools),
+        plan=None if plan is None else tuple(plan),
+        budget=budget,
+        attended=attended,
+        propagate=propagate,
+    )
+
+
+class RunHandle:
+    """A run, as the code inside of it sees it; made by `run()`.
+
+    While no guard is installed it lets everything happen and knows nothing.
+    """
+
+    def __init__(
+        self,
+        *,
+        run_id: str | None,
+        agent: str | None,
+        conversation: str | None,
+        event: str | None,
+        tools: Mapping[str, ToolSpec] | None,
+        plan: tuple[PlanStep, ...] | None,
+        budget: Budget | None,
+        attended: bool | None,
+        propagate: bool,
+    ) -> None:
+        self._asked_id = run_id
+        self._agent = agent
+        self._conversation = conversation
+        self._event = event
+        self._tools = tools
+        self._plan = plan
+        self._budget = budget
+        self._attended = attended
+        self._propagate = propagate
+        self._guard: Guard | None = None
+        self._run: Run | None = None
+        self._scope: Scope | None = None
+        self._token: Token[Context] | None = None
+        self._same_run = False
+
+    @property
+    def run_id(self) -> str:
+        """Id of the run.
+
+        Raises:
+            ConfigError: It has not been entered yet, and no id was given.
+        """
+        known = self._asked_id if self._scope is None else self._scope.run_id
+        if known is None:
+            raise ConfigError("this run has no id yet; enter it first: with run(...) as r")
+        return known
+
+    @property
+    def finding(self) -> Finding | None:
+        """Why the run was stopped, else the latest finding, else None."""
+        if self._run is None:
+            return None
+        stop = self._run.stop_reason()
+        if stop is not None:
+            return stop
+        with self._run.lock:
+            return self._run.findings[-1] if self._run.findings else None
+
+    def turn(
+        self, trigger: Trigger | str, text: str | None = None, *, event: str | None = None, replay: bool = False
+    ) -> None:
+        """Say that something from outside sets the agent to work.
+
+        Args:
+            trigger: Who or what: `"user"`, `"timer"`, `"event"` and so on, see `Trigger`.
+            text: What a user said.
+            event: Identity of the outside event.
+            replay: The turn runs recorded steps again.
+
+        Raises:
+            ConfigError: There is no such trigger.
+            RunStopped: The run was stopped.
+        """
+        kind = _trigger(trigger)
+        if self._guard is not None and self._run is not None and self._scope is not None:
+            take_turn(self._guard, self._scope, Turn(trigger=kind, text=text, event=event, replay=replay))
+
+    def notes(self) -> list[str]:
+        """Notes for the model that no seam has delivered, oldest first; each is given out once."""
+        return [] if self._run is None else self._run.drain_notes()
+
+    def hints(self, max_chars: int = 2000) -> str:
+        """What the model should know before its next turn: what has been repeated so far.
+
+        Args:
+            max_chars: Most characters; whole lines are left out beyond it, the latest ones stay.
+        """
+        if self._run is None:
+            return ""
+        with self._run.lock:
+            findings = list(self._run.findings)
+        latest = {(finding.check, finding.signature): finding for finding in findings if finding.message}
+        lines = [_hint(finding) for finding in latest.values()]
+        head = f"{words.SIGNATURE} Repeated in this run so far, with the same outcome each time:"
+        while lines and len("\n".join((head, *lines))) > max_chars:
+            del lines[0]
+        return "\n".join((head, *lines)) if lines else ""
+
+    @contextmanager
+    def attach(self) -> Iterator[Self]:
+        """Be in this run here too: in a thread or a callback that Python gave no context."""
+        token = context.attach(self._within(context.get_current()))
+        try:
+            yield self
+        finally:
+            context.detach(token)
+
+    def bind(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
+        """A function that is in this run wherever it is called: `pool.submit(r.bind(work), item)`."""
+        there = self._within(context.get_current())
+
+        @functools.wraps(function)
+        def bound(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            token = context.attach(there)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                context.detach(token)
+
+        return bound
+
+    def __enter__(self) -> Self:
+        """Enter the run.
+
+        Raises:
+            RunAborted: A run of this id was stopped, and not released since.
+            RunStopped: The run around it was stopped.
+        """
+        if self._token is not None:
+            raise ConfigError(f"run {self.run_id!r} is entered already; call run() again for another entry")
+        around = scope()
+        guard = self._guard = installed.guard
+        if guard is None:
+            self._scope = replace(
+                around,
+                agent=self._agent or around.agent,
+                run_id=self._asked_id or around.run_id or uuid4().hex,
+                explicit=True,
+            )
+        else:
+            self._scope = self._entered(guard, around)
+        self._token = context.attach(self._within(context.get_current()))
+        if guard is not None and self._plan is not None and self._run is not None:
+            agent = self._scope.agent or self._run.info.agent
+            plan = Plan(agent=agent, at_s=guard.engine.now_s(), steps=self._plan, digest=digest(self._plan))
+            guard.engine.observe(self._run, plan)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Leave the run.
+
+        Raises:
+            RunAborted: The run was stopped, whatever arrived here.
+        """
+        if self._token is not None:
+            context.detach(self._token)
+            self._token = None
+        guard, run_ = self._guard, self._run
+        if guard is None or run_ is None:
+            return
+        reason = run_.stop_reason() or run_.awaits_user
+        if not self._same_run:
+            guard.leave_run(run_, failed=error is not None)
+        if reason is None or not guard.enforce or isinstance(error, _PASS_THROUGH):
+            return
+        if isinstance(error, RunAborted) and error.run_id == run_.run_id:
+            return
+        raise RunAborted(reason, run_id=run_.run_id) from error
+
+    async def __aenter__(self) -> Self:
+        """See `__enter__`."""
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """See `__exit__`."""
+        self.__exit__(kind, error, traceback)
+
+    def _entered(self, guard: Guard, around: Scope) -> Scope:
+        outer = around.run
+        self._same_run = outer is not None and self._asked_id in (None, outer.run_id)
+        if outer is not None and guard.enforce and (reason := outer.stop_reason()) is not None:
+            raise stopped(around, outer, reason)
+        if self._same_run and outer is not None:
+            self._run = outer
+            if self._tools:
+                outer.info.tools = {**outer.info.tools, **self._tools}
+        else:
+            self._run = guard.enter_run(self._opened(guard, outer))
+        return replace(
+            around,
+            run=self._run,
+            agent=self._agent or (around.agent if self._same_run else None),
+            run_id=self._run.run_id,
+            explicit=True if not self._same_run else around.explicit,
+        )
+
+    def _opened(self, guard: Guard, parent: Run | None) -> Callable[[], Run]:
+        settings: Settings | None = None
+        if self._budget is not None:
+            settings = replace(guard.settings, budget=self._budget)
+        return functools.partial(
+            guard.engine.open,
+            self._asked_id,
+            agent=self._agent or "agent",
+            conversation=self._conversation,
+            event=self._event,
+            tools={**guard.specs, **(self._tools or {})},
+            parent=parent,
+            settings=settings,
+            attended=self._attended,
+        )
+
+    def _within(self, ctx: Context) -> Context:
+        if self._scope is None:
+            raise ConfigError("this run has not been entered yet: with run(...) as r")
+        if self._propagate and self._scope.run_id is not None:
+            ctx = baggage.set_baggage(BAGGAGE_RUN_ID, self._scope.run_id, ctx)
+        return context.set_value(SCOPE_KEY, self._scope, ctx)
+
+
+def take_turn(guard: Guard, there: Scope, turn: Turn) -> None:
+    """Tell the engine of a turn.
+
+    Raises:
+        RunStopped: The run was stopped (`RunAborted` outside of `run()`).
+    """
+    step = Step(guard, there)
+    new_user_turn = turn.trigger is Trigger.USER and not turn.replay
+    if new_user_turn and there.run is None and step.enforce and step.run.stopped is not None:
+        step.run = guard.implicit.renew(step.run)
+    turn.agent = step.agent
+    turn.at_s = guard.engine.now_s()
+    if (refusal := step.before(turn)) is not None:
+        raise refusal
+    step.keep_notes(step.after(turn))
+
+
+def _hint(finding: Finding) -> str:
+    what = finding.tool or finding.agent or "message"
+    refused = ", refused since" if finding.action >= Action.BLOCK else ""
+    return f"- {what}: {finding.count} times, {words.steps(finding.evidence)}{refused}"
+
+
+def _trigger(trigger: Trigger | str) -> Trigger:
+    try:
+        return Trigger(trigger)
+    except ValueError:
+        raise ConfigError(f"no trigger {trigger!r}; known: {', '.join(Trigger)}") from None
+
+
+def _specs(tools: Tools) -> Mapping[str, ToolSpec]:
+    if isinstance(tools, Mapping):
+        return tools
+    specs = [one if isinstance(one, ToolSpec) else _spec(one) for one in tools]
+    return {spec.name: spec for spec in specs}
+
+
+def _spec(tool: object) -> ToolSpec:
+    declared = declaration_of(tool)
+    if declared is None:
+        raise ConfigError(f"tools names {tool!r}; give ToolSpecs, a ToolRegistry, or functions declared with @tool")
+    return ToolSpec(
+        name=declared.name, description=declared.description, effect=declared.effect, identity=declared.identity
+    )

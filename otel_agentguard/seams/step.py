@@ -1,0 +1,300 @@
+"""One guarded event: its span, the question before it, the account after it.
+
+Every seam of ours is built on `Step`. It alone turns decisions into exceptions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextvars import Token
+
+import orjson
+from opentelemetry import context, trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from opentelemetry.util.types import AttributeValue
+
+from otel_agentguard import words
+from otel_agentguard.current import Scope
+from otel_agentguard.engine import PASS, Decision, Run
+from otel_agentguard.errors import CallBlocked, RunAborted, RunStopped
+from otel_agentguard.events import Event, ToolCall
+from otel_agentguard.findings import Action, Finding
+from otel_agentguard.fingerprint import exported
+from otel_agentguard.guard import Guard
+from otel_agentguard.seen import Sighting
+from otel_agentguard.semconv import (
+    AGENTGUARD_ACTION,
+    AGENTGUARD_EVIDENCE_STEPS,
+    AGENTGUARD_FINDING_CHECK,
+    AGENTGUARD_FINDING_KIND,
+    AGENTGUARD_FINDING_SEVERITY,
+    AGENTGUARD_FINGERPRINT,
+    AGENTGUARD_REPEAT_COUNT,
+    AGENTGUARD_REPEAT_SIMILARITY,
+    AGENTGUARD_RUN_ID,
+    AGENTGUARD_STEP,
+    ERROR_TYPE,
+    EVENT_FINDING,
+    GEN_AI_CONVERSATION_ID,
+)
+
+Attributes = Mapping[str, AttributeValue]
+
+
+class Step:
+    """One event on its way through a seam.
+
+    A seam makes one, `start`s its span, asks `before` and obeys the refusal that it may return, lets
+    the event happen, fills it, tells `after`, and `end`s the span.
+
+    Attributes:
+        guard: The installed guard.
+        scope: Where the event happens.
+        run: The run that it belongs to.
+        agent: Who acts.
+        enforce: Whether the seam may refuse.
+        span: The span of the event.
+        findings: What was found, for the span.
+        action: The highest action that was decided.
+    """
+
+    __slots__ = (
+        "_around",
+        "_sighting",
+        "_token",
+        "action",
+        "agent",
+        "enforce",
+        "findings",
+        "guard",
+        "run",
+        "scope",
+        "span",
+    )
+
+    def __init__(self, guard: Guard, scope: Scope, *, run: Run | None = None) -> None:
+        if guard.processor_pending:
+            guard.meet_provider()
+        self.guard = guard
+        self.scope = scope
+        self.run = run or scope.run or guard.implicit.current()
+        self.agent = scope.agent or self.run.info.agent
+        self.enforce = guard.enforce
+        self.span: Span = trace.INVALID_SPAN
+        self.findings: tuple[Finding, ...] = ()
+        self.action = Action.ALLOW
+        self._around = context.get_current()
+        self._sighting: Sighting | None = None
+        self._token: Token[Context] | None = None
+
+    def start(
+        self,
+        name: str,
+        attributes: Attributes,
+        *,
+        kind: SpanKind = SpanKind.INTERNAL,
+        current: bool = True,
+    ) -> None:
+        """Start the span and, with `current`, make it the current one."""
+        try:
+            self.span = self.guard.tracer.start_span(name, self._around, kind, attributes)
+        except Exception as exc:
+            self.guard.engine.failed("span", exc)
+            self.span = trace.INVALID_SPAN
+        if current:
+            self.resume()
+
+    def resume(self) -> None:
+        """Make the span the current one."""
+        self._token = context.attach(trace.set_span_in_context(self.span, self._around))
+
+    def park(self) -> None:
+        """Give the context of the caller back: across a yield nothing of ours stays attached."""
+        if self._token is not None:
+            context.detach(self._token)
+            self._token = None
+
+    def before(self, event: Event) -> BaseException | None:
+        """Ask the engine; what is returned is to be raised, in place of the event."""
+        self._show(event)
+        decision = self.guard.engine.before(self.run, event, enforce=self.enforce)
+        return None if decision is PASS else self.refusal(event, decision)
+
+    async def before_async(self, event: Event) -> BaseException | None:
+        """`before`, awaiting the callbacks of the application, and a last look after them."""
+        self._show(event)
+        decision = await self.guard.engine.before_async(self.run, event, enforce=self.enforce)
+        if decision is not PASS and (refusal := self.refusal(event, decision)) is not None:
+            return refusal
+        return self.last_look(event)
+
+    def last_look(self, event: Event) -> BaseException | None:
+        """Ask once more whether the run may go on, after what took time between `before` and the body."""
+        run = self.run
+        if not self.enforce or not run.can_stop or (run.stopped is None and run.parent is None):
+            return None
+        reason = self.guard.engine.stop_reason(run)
+        if reason is None:
+            return None
+        event.refused = True
+        self.action = Action.STOP
+        return stopped(self.scope, run, reason)
+
+    def refusal(self, event: Event, decision: Decision) -> BaseException | None:
+        """What a decision made before the event means here."""
+        self._note(decision)
+        if not self.enforce or decision.action < Action.BLOCK:
+            self.keep_notes(decision)
+            return None
+        if decision.action is Action.STOP:
+            return stopped(self.scope, self.run, decision.finding)
+        self.keep_notes(decision, but=decision.finding)
+        return blocked(self.run, event, decision.finding)
+
+    def after(self, event: Event) -> Decision:
+        """Tell the engine what came of the event."""
+        decision = self.guard.engine.after(self.run, event, enforce=self.enforce)
+        if decision is not PASS:
+            self._note(decision)
+        return decision
+
+    async def after_async(self, event: Event) -> Decision:
+        """`after`, awaiting the callbacks of the application."""
+        decision = await self.guard.engine.after_async(self.run, event, enforce=self.enforce)
+        if decision is not PASS:
+            self._note(decision)
+        return decision
+
+    def stop_after(self, decision: Decision) -> BaseException | None:
+        """What is to be raised although the event has happened: the run must end now."""
+        if self.enforce and decision.action is Action.STOP and self.run.can_stop:
+            return stopped(self.scope, self.run, decision.finding)
+        return None
+
+    def keep_notes(self, decision: Decision, *, but: Finding | None = None) -> None:
+        """Keep the notes of a decision until somebody can deliver them."""
+        if decision.notes and self.enforce:
+            told = None if but is None else but.message
+            with self.run.lock:
+                self.run.pending_notes.extend(note for note in decision.notes if note != told)
+
+    def end(
+        self,
+        event: Event,
+        fingerprint: bytes | None,
+        *,
+        error: BaseException | None = None,
+        more: Attributes | None = None,
+    ) -> None:
+        """Put onto the span what is known by now, and end it.
+
+        Args:
+            event: The event.
+            fingerprint: Its identity, where it has one.
+            error: What it ended in. Its text goes onto the span only where content is captured.
+            more: Further attributes.
+        """
+        self.park()
+        if self._sighting is not None:
+            self.run.seen.end(self._sighting)
+        span = self.span
+        try:
+            if span.is_recording():
+                span.set_attributes(self._known(event, fingerprint))
+                if more:
+                    span.set_attributes(more)
+                if self.findings:
+                    self._tell_findings(span)
+                if error is not None:
+                    self._tell_error(span, error)
+            span.end()
+        except Exception as exc:
+            self.guard.engine.failed("span", exc)
+
+    def _show(self, event: Event) -> None:
+        """Let the span processor know that a seam tells of this event."""
+        if self.guard.watches_spans:
+            self._sighting = self.run.seen.begin(event)
+
+    def _note(self, decision: Decision) -> None:
+        self.action = max(self.action, decision.action)
+        self.findings += decision.findings
+        if decision.finding is not None and decision.finding not in self.findings:
+            self.findings = (decision.finding, *self.findings)
+
+    def _known(self, event: Event, fingerprint: bytes | None) -> dict[str, AttributeValue]:
+        info = self.run.info
+        known: dict[str, AttributeValue] = {AGENTGUARD_RUN_ID: info.run_id, AGENTGUARD_STEP: event.step}
+        if fingerprint is not None:
+            known[AGENTGUARD_FINGERPRINT] = exported(fingerprint, self.guard.key)
+        if info.conversation is not None:
+            known[GEN_AI_CONVERSATION_ID] = info.conversation
+        if event.repeats:
+            known[AGENTGUARD_REPEAT_COUNT] = event.repeats
+            if event.similarity is not None:
+                known[AGENTGUARD_REPEAT_SIMILARITY] = event.similarity.value
+        return known
+
+    def _tell_findings(self, span: Span) -> None:
+        main = max(self.findings, key=lambda finding: finding.action)
+        span.set_attributes(
+            {
+                AGENTGUARD_ACTION: str(self.action),
+                AGENTGUARD_FINDING_KIND: main.kind.value,
+                AGENTGUARD_EVIDENCE_STEPS: main.evidence,
+            }
+        )
+        for finding in self.findings:
+            span.add_event(
+                EVENT_FINDING,
+                {
+                    AGENTGUARD_FINDING_CHECK: finding.check,
+                    AGENTGUARD_FINDING_KIND: finding.kind.value,
+                    AGENTGUARD_FINDING_SEVERITY: finding.severity.value,
+                    AGENTGUARD_ACTION: str(finding.action),
+                    AGENTGUARD_EVIDENCE_STEPS: finding.evidence,
+                },
+            )
+
+    def _tell_error(self, span: Span, error: BaseException) -> None:
+        name = error_type(error)
+        span.set_attribute(ERROR_TYPE, name)
+        if self.guard.captures_content:
+            span.record_exception(error)
+            span.set_status(Status(StatusCode.ERROR, self.guard.content(str(error))))
+        else:
+            span.set_status(Status(StatusCode.ERROR, name))
+
+
+def error_type(error: BaseException) -> str:
+    """The value of `error.type` for an exception."""
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def stopped(scope: Scope, run: Run, finding: Finding | None) -> BaseException:
+    """What ends a stopped run here: plain code inside `run()` is unwound past its `except Exception`."""
+    kind = RunStopped if scope.explicit else RunAborted
+    return kind(finding, run_id=run.run_id)
+
+
+def blocked(run: Run, event: Event, finding: Finding | None) -> CallBlocked:
+    """A refusal that carries what the call answered before, where that is kept."""
+    note = finding.message if finding is not None else words.to_model("This was refused.", "Do something else.")
+    if not isinstance(event, ToolCall):
+        return CallBlocked(note, finding=finding)
+    with run.lock:
+        earlier = run.values.get(event.fingerprint)
+    text = words.refused(note, None if earlier is None else as_text(earlier))
+    return CallBlocked(text, finding=finding, earlier_result=earlier)
+
+
+def as_text(value: object) -> str:
+    """A result as a model reads it."""
+    if isinstance(value, str):
+        return value
+    try:
+        return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+    except (TypeError, ValueError, RecursionError):
+        return str(value)
