@@ -61,6 +61,27 @@ def repeated_model_call(earlier: int, count: int) -> str:
     return to_model(f"Same request as step {earlier}, same answer (time {count}).", "Use that answer.")
 
 
+def near_calls(earlier: int, count: int, *, failing: bool) -> str:
+    """Note on calls that differ a little and come to the same outcome."""
+    outcome = "the same failure" if failing else "the same result"
+    known = f"{count} nearly equal calls since step {earlier} had {outcome}."
+    if failing:
+        return to_model(known, "Another wording will not help: read what the error says, look first, then act.")
+    return to_model(known, "What they can tell is known: use it, or ask something different.")
+
+
+def reworded_talk(earlier: int, agents: Sequence[str]) -> str:
+    """Note on agents that tell each other the same in other words."""
+    known = f"Since step {earlier} {' and '.join(agents)} have said nothing new to each other."
+    return to_model(known, "Decide on what was said, act, or ask for the one thing that is missing.")
+
+
+def same_subject(earlier: int, count: int) -> str:
+    """Note on questions about one subject that bring nothing new."""
+    known = f"{count} calls on one subject since step {earlier} have brought nothing new."
+    return to_model(known, "Work with what is known, or look at something else.")
+
+
 def rounds(period: int, number: int, evidence: Sequence[int], agents: Sequence[str]) -> str:
     """Note on events that go round."""
     who = f" between {' and '.join(agents)}" if len(agents) > 1 else ""

@@ -29,6 +29,7 @@ _CHANGED = {
     Grade.ORDER: "unchanged but for its order",
     Grade.NUMBERS: "unchanged but for numbers",
     Grade.NO_NEW_WORDS: "without anything new",
+    Grade.ALIKE: "nearly unchanged",
     Grade.NEW: "unchanged",
 }
 
@@ -181,13 +182,13 @@ class Calls:
         return self._judge(call, streak, doubt=doubt, spaced=spaced)
 
     def _judge(self, call: ToolCall, streak: Streak, *, doubt: bool, spaced: bool) -> list[Finding]:
-        repeats = streak.numbers if streak.grade is Grade.NUMBERS else streak.count
+        repeats = {Grade.NUMBERS: streak.numbers, Grade.ALIKE: streak.alike}.get(streak.grade, streak.count)
         call.repeats = repeats - 1
         if call.repeats:
             exact = streak.grade in (Grade.EQUAL, Grade.ORDER)
             call.similarity = Similarity.EXACT if exact else Similarity.MASKED
         call.redundant = streak.grade is Grade.EQUAL and not doubt and not spaced and repeats > 1
-        if streak.grade is Grade.NUMBERS and spaced:
+        if streak.grade in (Grade.NUMBERS, Grade.ALIKE) and spaced:
             return []
         row, count = self._row(call, streak, spaced=spaced, extra=0)
         found = self._finding(call, streak, row, count, doubted=streak.doubted)
@@ -198,6 +199,8 @@ class Calls:
     def _row(self, call: ToolCall, streak: Streak, *, spaced: bool, extra: int) -> tuple[str, int]:
         if streak.grade is Grade.NUMBERS:
             return "numbers", streak.numbers + extra
+        if streak.grade is Grade.ALIKE:
+            return "near_token", streak.alike + extra
         if streak.outcome is Outcome.DENIED:
             return "denied", streak.count + extra
         if spaced or call.effect in _PACED:
@@ -220,7 +223,7 @@ class Calls:
         evidence = tuple(streak.evidence) if streak.evidence[-1] == call.step else (*streak.evidence, call.step)
         return Finding(
             check=CheckName.LOOP,
-            kind=Kind.LOOP,
+            kind=Kind.NEAR if streak.grade is Grade.ALIKE else Kind.LOOP,
             severity=Severity.WARN,
             step=call.step,
             signature=call.fingerprint or b"",

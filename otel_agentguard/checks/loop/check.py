@@ -5,35 +5,51 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from otel_agentguard.checks.loop.calls import Calls
+from otel_agentguard.checks.loop.conversation import Conversation
 from otel_agentguard.checks.loop.marks import Marks
+from otel_agentguard.checks.loop.near import Near
+from otel_agentguard.checks.loop.subjects import Subjects
 from otel_agentguard.checks.loop.talk import Talk
 from otel_agentguard.events import Compaction, Event, Handoff, Message, ModelCall, ToolCall, Turn
 from otel_agentguard.findings import CheckName, Finding
-from otel_agentguard.protocols import RunInfo
+from otel_agentguard.protocols import Embedder, RunInfo
 
 _LONG_PROMPT_CHARS = 80
 _MAX_PROMPTS = 32
 
 
 class LoopCheck:
-    """Sees repeated calls, cycles, ping-pong, repeated messages and repeated model requests."""
+    """Sees repeated calls, cycles, ping-pong, repeated messages and repeated model requests.
+
+    Three layers in rising cost: exact repeats by digest, near repeats by comparison with a few recent
+    calls, and subjects that bring nothing new. Only the first refuses calls and stops runs.
+
+    Args:
+        embedder: Tells the meaning of free texts; without one the third layer compares words.
+    """
 
     name = CheckName.LOOP
 
+    def __init__(self, embedder: Embedder | None = None) -> None:
+        self._embedder = embedder
+
     def open(self, run: RunInfo) -> LoopRun:
-        """The state of this check for one run; about 60 KB at most."""
-        return LoopRun(run)
+        """The state of this check for one run; about 100 KB at most."""
+        return LoopRun(run, self._embedder)
 
 
 class LoopRun:
     """The loop check in one run."""
 
-    __slots__ = ("_calls", "_marks", "_prompts", "_talk")
+    __slots__ = ("_calls", "_conversation", "_marks", "_near", "_prompts", "_subjects", "_talk")
 
-    def __init__(self, run: RunInfo) -> None:
+    def __init__(self, run: RunInfo, embedder: Embedder | None) -> None:
         self._marks = Marks()
         self._calls = Calls(run, self._marks)
         self._talk = Talk(run, self._marks)
+        self._near = Near(run, self._marks)
+        self._conversation = Conversation(run, self._marks)
+        self._subjects = Subjects(run, self._marks, embedder)
         self._prompts: set[int] = set()
 
     def before(self, event: Event) -> Sequence[Finding]:
@@ -48,18 +64,42 @@ class LoopRun:
         """Take in an event that is over."""
         match event:
             case ToolCall():
-                return self._calls.after(event)
-            case Message() | Handoff() | ModelCall():
+                return self._take_call(event)
+            case Message():
+                return self._take_message(event)
+            case Handoff() | ModelCall():
                 return self._talk.after(event)
-            case Turn(new_intent=True) if not self._typed_before(event.text):
-                self._marks.intent = event.step
-                self._calls.begin_intent()
-                self._talk.begin_intent()
+            case Turn():
+                self._take_turn(event)
             case Compaction():
                 self._marks.compaction = event.step
             case _:
                 pass
         return ()
+
+    def _take_call(self, call: ToolCall) -> Sequence[Finding]:
+        """The exact layer comes last because it notes what the call changed; its findings win."""
+        near = self._near.after(call)
+        semantic = self._subjects.after(call)
+        exact = self._calls.after(call)
+        return exact or near or semantic
+
+    def _take_message(self, message: Message) -> Sequence[Finding]:
+        if message.text:
+            self._near.hear(message.text)
+        exact = self._talk.after(message)
+        if message.refused:
+            return exact
+        return exact or self._conversation.after(message)
+
+    def _take_turn(self, turn: Turn) -> None:
+        if turn.text:
+            self._near.hear(turn.text)
+        if turn.new_intent and not self._typed_before(turn.text):
+            self._marks.intent = turn.step
+            self._calls.begin_intent()
+            self._talk.begin_intent()
+            self._conversation.clear()
 
     def _typed_before(self, prompt: str | None) -> bool:
         """Whether a long prompt came before, letter for letter: a framework sends it, nobody types it twice."""

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import string
 from array import array
+from collections.abc import Iterable
 from enum import IntEnum
 
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 from otel_agentguard import text
 
-_MAX_WORDS = 256
+_MAX_WORDS = 300
 _KNOWN_SHARE = 0.7
+_ALIKE_SHARE = 0.85
+_STRAY_NAMES = 0.1
+_MANY_NAMES = 20
 
 
 class Grade(IntEnum):
@@ -20,7 +25,8 @@ class Grade(IntEnum):
     ORDER = 1
     NUMBERS = 2
     NO_NEW_WORDS = 3
-    NEW = 4
+    ALIKE = 4
+    NEW = 5
 
 
 class Answer:
@@ -31,17 +37,19 @@ class Answer:
         result: The result itself; read here, not kept.
     """
 
-    __slots__ = ("digest", "lines", "masked", "names", "words")
+    __slots__ = ("digest", "lines", "masked", "names", "told", "words")
 
     def __init__(self, digest: bytes, result: object) -> None:
         content = text.text_of(result)
         self.digest = digest
-        self.lines = xxh3_128_digest("\n".join(sorted(content.split("\n"))).encode())
-        self.masked = xxh3_128_digest(text.mask(content).encode())
+        self.lines = xxh3_128_digest("\n".join(sorted(content.split("\n"))).encode("utf-8", "surrogatepass"))
+        self.masked = xxh3_128_digest(text.mask(content).encode("utf-8", "surrogatepass"))
         words = text.words(content)
         brief = len(words) <= _MAX_WORDS
+        names = [_plain(name) for name in text.names(content) if not _counts(name)] if brief else []
         self.words = _packed(words) if brief else None
-        self.names = _packed(text.names(content)) if brief else None
+        self.names = _packed(names)
+        self.told = _packed({_plain(word) for word in words}.union(names)) if brief else None
 
     def grade_after(self, earlier: Answer) -> Grade:
         """How this answer, given later, compares with an earlier one."""
@@ -51,17 +59,31 @@ class Answer:
             return Grade.ORDER
         if self.masked == earlier.masked:
             return Grade.NUMBERS
-        if self._adds_no_words(earlier):
+        return self._grade_words(earlier)
+
+    def _grade_words(self, earlier: Answer) -> Grade:
+        if not self.words or not earlier.words or earlier.told is None:
+            return Grade.NEW
+        before = set(earlier.words)
+        shared = sum(word in before for word in self.words)
+        told = set(earlier.told)
+        stray = sum(name not in told for name in self.names)
+        if shared >= _KNOWN_SHARE * len(self.words) and not stray:
             return Grade.NO_NEW_WORDS
+        grew = shared == len(before)
+        few = len(self.names) >= _MANY_NAMES and stray <= _STRAY_NAMES * len(self.names)
+        if shared >= _ALIKE_SHARE * len(self.words) and few and not grew:
+            return Grade.ALIKE
         return Grade.NEW
 
-    def _adds_no_words(self, earlier: Answer) -> bool:
-        if not self.words or earlier.words is None or self.names is None or earlier.names is None:
-            return False
-        before = set(earlier.words)
-        known = sum(word in before for word in self.words)
-        return known >= _KNOWN_SHARE * len(self.words) and before.union(earlier.names).issuperset(self.names)
+
+def _plain(word: str) -> str:
+    return word.strip(string.punctuation).casefold()
 
 
-def _packed(words: frozenset[str]) -> array[int]:
+def _counts(name: str) -> bool:
+    return not any(sign.isalpha() for sign in name)
+
+
+def _packed(words: Iterable[str]) -> array[int]:
     return array("I", [xxh3_64_intdigest(word.encode("utf-8", "surrogatepass")) & 0xFFFFFFFF for word in words])

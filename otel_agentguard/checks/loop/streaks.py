@@ -26,6 +26,7 @@ class Streak:
         tally: Times that each result has come since the streak began.
         count: Times that the latest result has come, results that say no more included.
         numbers: Times in a row in which at most numbers changed, back to back.
+        alike: Times in a row in which the result was nearly the one before.
         tight: Times in a row without a real wait in between.
         grade: How the latest result compares with the one before.
         doubted: An unknown call brought something new in between, so the limits are one higher.
@@ -44,6 +45,7 @@ class Streak:
     tally: dict[bytes, int] = field(default_factory=dict)
     count: int = 1
     numbers: int = 1
+    alike: int = 1
     tight: int = 1
     grade: Grade = Grade.EQUAL
     doubted: bool = False
@@ -70,7 +72,7 @@ class Streak:
 
     def restart(self, step: int) -> None:
         """Begin anew with the outcome of this step as the first."""
-        self.count = self.numbers = self.tight = 1
+        self.count = self.numbers = self.alike = self.tight = 1
         self.doubted = self.spared = False
         self.tally.clear()
         self.grade = Grade.NEW
@@ -95,6 +97,7 @@ class Streak:
             self.grade = Grade.EQUAL
             self.tally[digest] += 1
             self.numbers += 1
+            self.alike += 1
         else:
             self.grade = Grade.NEW
             if answer is not None and self.answer is not None:
@@ -113,11 +116,18 @@ class Streak:
             case Grade.ORDER | Grade.NO_NEW_WORDS:
                 self.tally[digest] = self.count + 1 + self.ungraded
                 self.numbers += 1
+                self.alike += 1 + self.ungraded
             case Grade.NUMBERS:
                 self.numbers = self.numbers + 1 + self.ungraded if back_to_back else 1
                 self.tally = {digest: 1}
+                self.alike += 1
+            case Grade.ALIKE:
+                self.alike += 1 + self.ungraded
+                self.numbers = 1
+                self.tally = {digest: 1}
             case _:
                 self.numbers = 1
+                self.alike = 1
                 self.tight = 1
                 if known:
                     self.tally[digest] = 1

@@ -1,0 +1,204 @@
+"""Near repeats: calls of one tool that differ a little and come to the same outcome.
+
+Only hints: a likeness never refuses a call. A call is compared with the members of one family, the
+recent calls of the same tool with the same outcome, so a healthy run pays for one lookup a step.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from xxhash import xxh3_128_digest
+
+from otel_agentguard import text, words
+from otel_agentguard.checks.loop.likeness import Form, Likeness, changed_words, form_of, likeness
+from otel_agentguard.checks.loop.marks import Marks
+from otel_agentguard.events import Outcome, Similarity, ToolCall
+from otel_agentguard.findings import CheckName, Finding, Kind, Limits, Severity
+from otel_agentguard.protocols import RunInfo
+
+_MAX_FAMILIES = 24
+_MAX_MEMBERS = 4
+_MAX_EVIDENCE = 10
+_MASKED_CHARS = 4000
+_HEARD_CHARS = 1500
+_MAX_HEARD = 16
+_QUOTED = re.compile(r"'[^'\n]{0,80}'|\"[^\"\n]{0,80}\"|`[^`\n]{0,80}`|\[[^\]\n]{0,80}\]")
+
+_WORD = re.compile(r"[\w#]+")
+
+
+@dataclass(slots=True, eq=False)
+class _Family:
+    """Calls of one tool with one outcome.
+
+    `counts[likeness]` is how many calls are linked by that likeness or a closer one.
+    """
+
+    step: int
+    forms: deque[Form]
+    named: bytes
+    counts: list[int] = field(default_factory=lambda: [1, 1, 1, 1])
+    kinds: set[bytes] = field(default_factory=set)
+    evidence: list[int] = field(default_factory=list)
+    doubted: bool = False
+
+
+class Near:
+    """The near repeats of one run.
+
+    Args:
+        run: The run.
+        marks: What happened when; shared with the other parts of the check.
+    """
+
+    __slots__ = ("_families", "_heard", "_marks", "_run")
+
+    def __init__(self, run: RunInfo, marks: Marks) -> None:
+        self._run = run
+        self._marks = marks
+        self._families: OrderedDict[tuple[str, bytes], _Family] = OrderedDict()
+        self._heard: deque[str] = deque(maxlen=_MAX_HEARD)
+
+    def hear(self, content: str) -> None:
+        """Note a text that names may come from: a message or a user's words."""
+        self._heard.append(content[:_HEARD_CHARS])
+
+    def after(self, call: ToolCall) -> Sequence[Finding]:
+        """Take in a call with its result; asked before the exact layer notes its effect."""
+        if call.refused or call.served_from is not None or call.outcome is Outcome.NOT_EXECUTED:
+            return ()
+        if call.result_digest is None or call.fingerprint is None or call.arguments is None:
+            return ()
+        failing = call.outcome is not Outcome.OK
+        outcome, named = self._outcome(call, failing=failing)
+        key = (call.tool, outcome)
+        family = self._families.get(key)
+        form = form_of(call.arguments)
+        if family is None or self._broken(family, failing=failing):
+            self._begin(key, call, form, named)
+            self._hear_result(call)
+            return ()
+        likest = min(likeness(earlier, form, failing=failing) for earlier in family.forms)
+        if named != family.named:
+            likest = max(likest, Likeness.TOKEN)
+        latest, family.named = family.forms[-1], named
+        self._join(family, call, form, likest)
+        self._families.move_to_end(key)
+        return self._judge(family, call, latest, form, likest, failing=failing)
+
+    def _outcome(self, call: ToolCall, *, failing: bool) -> tuple[bytes, bytes]:
+        """Identity of the outcome without the caller's own words; for failures with and without quoted names."""
+        result = call.result
+        if call.result_digest is None or (isinstance(result, str) and len(result) > _MASKED_CHARS and not failing):
+            return call.result_digest or b"", b""
+        content = text.text_of(result, 2 * _MASKED_CHARS)
+        for value in (call.arguments or {}).values():
+            if isinstance(value, str) and len(value) > 2:
+                content = content.replace(value, "\0")
+        if failing:
+            return _failure(_QUOTED.sub(" ", content)) + b"!", _failure(content)
+        return _digest("\n".join(sorted(content.split("\n")))), b""
+
+    def _broken(self, family: _Family, *, failing: bool) -> bool:
+        if self._marks.write > family.step:
+            return True
+        return self._marks.intent > family.step and not failing
+
+    def _begin(self, key: tuple[str, bytes], call: ToolCall, form: Form, named: bytes) -> None:
+        family = _Family(call.step, deque([form], maxlen=_MAX_MEMBERS), named, evidence=[call.step])
+        family.kinds.add(call.fingerprint or b"")
+        self._families[key] = family
+        self._families.move_to_end(key)
+        if len(self._families) > _MAX_FAMILIES:
+            self._families.popitem(last=False)
+
+    def _join(self, family: _Family, call: ToolCall, form: Form, likest: Likeness) -> None:
+        family.doubted = family.doubted or self._marks.doubt > family.step
+        if self._marks.news > family.step:
+            family.counts[Likeness.OTHER] = 0
+        for kind in range(likest, len(family.counts)):
+            family.counts[kind] += 1
+        if len(family.kinds) < _MAX_MEMBERS:
+            family.kinds.add(call.fingerprint or b"")
+        if form not in family.forms:
+            family.forms.append(form)
+        family.step = call.step
+        family.evidence.append(call.step)
+        if len(family.evidence) > _MAX_EVIDENCE:
+            del family.evidence[1]
+
+    def _judge(
+        self, family: _Family, call: ToolCall, latest: Form, form: Form, likest: Likeness, *, failing: bool
+    ) -> Sequence[Finding]:
+        if len(family.kinds) < 2:
+            return ()
+        for row, kind in self._rows(call, likest, failing=failing):
+            limits = self._run.settings.limits(row, call.tool)
+            if family.doubted:
+                limits = limits.raised_by(1)
+            count = family.counts[kind]
+            if limits.hint is None or count < limits.hint:
+                continue
+            if row == "near_entity" and self._was_told(changed_words(latest, form)):
+                continue
+            call.repeats = max(call.repeats, count - 1)
+            call.similarity = call.similarity or Similarity.NEAR
+            return (self._finding(family, call, row, count, limits, failing=failing),)
+        return ()
+
+    def _rows(self, call: ToolCall, likest: Likeness, *, failing: bool) -> list[tuple[str, Likeness]]:
+        silent = not failing and text.is_short(text.text_of(call.result, 200))
+        rows: list[tuple[str, Likeness]] = []
+        if likest is Likeness.WORDS:
+            rows.append(("near_token" if silent else "near_words", Likeness.WORDS))
+        if likest <= Likeness.TOKEN:
+            rows.append(("near_token", Likeness.TOKEN))
+        if likest <= Likeness.ENTITY:
+            rows.append(("near_entity_error" if failing else "near_entity", Likeness.ENTITY))
+        if failing:
+            rows.append(("same_error", Likeness.OTHER))
+        return rows
+
+    def _was_told(self, changed: set[str]) -> bool:
+        """Whether the new values come from an earlier result or message: then they are work on a list."""
+        return bool(changed) and all(any(word in heard for heard in self._heard) for word in changed)
+
+    def _hear_result(self, call: ToolCall) -> None:
+        if call.outcome is Outcome.OK:
+            self._heard.append(text.text_of(call.result, _HEARD_CHARS)[:_HEARD_CHARS])
+
+    def _finding(
+        self, family: _Family, call: ToolCall, row: str, count: int, limits: Limits, *, failing: bool
+    ) -> Finding:
+        evidence = tuple(family.evidence)
+        outcome = "failed the same way" if failing else "gave the same result"
+        return Finding(
+            check=CheckName.LOOP,
+            kind=Kind.NEAR,
+            severity=Severity.WARN,
+            step=call.step,
+            signature=xxh3_128_digest(f"{row} {call.tool} {family.evidence[0]}".encode()),
+            message=words.near_calls(family.evidence[0], count, failing=failing),
+            explanation=words.to_people(
+                f"{count} nearly equal calls of {call.tool} {outcome}", evidence, f"loop.{row}", limits
+            ),
+            limits=Limits(limits.hint, limits.block, None),
+            evidence=evidence,
+            agent=call.agent,
+            tool=call.tool,
+            count=count,
+            score=0.8,
+        )
+
+
+def _failure(content: str) -> bytes:
+    """Identity of an error text: numbers masked, and its words alone, since data is shown in many ways."""
+    return _digest(" ".join(_WORD.findall(text.mask(content))))
+
+
+def _digest(content: str) -> bytes:
+    return xxh3_128_digest(content.encode("utf-8", "surrogatepass"))
