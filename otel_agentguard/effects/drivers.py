@@ -1,0 +1,168 @@
+"""One flow of steps for sync and async callers.
+
+The executor's logic is written once, as a generator that asks for what may block: a call of the store, a
+pause, the body of the tool. A driver grants it in the caller's own way and hands back what came of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import threading
+import time
+from collections.abc import Awaitable, Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar, assert_never
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class AskStore:
+    """Call the store; async drivers do it in a thread."""
+
+    work: Callable[[], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Do nothing for a while."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunBody:
+    """Call the user's code, in the caller's own thread or task; an awaitable is awaited."""
+
+    work: Callable[[], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitFlight:
+    """Wait for the call that shares its execution; `TimeoutError` when it takes too long."""
+
+    future: Future[Any]
+    timeout_s: float
+
+
+Step = AskStore | Pause | RunBody | AwaitFlight
+Flow = Generator[Step, Any, T]
+
+
+def drive(flow: Flow[T]) -> T:
+    """Carry a flow out in this thread.
+
+    Raises:
+        TypeError: The user's code gave an awaitable.
+    """
+    answer: Any = None
+    failure: BaseException | None = None
+    while True:
+        try:
+            step = flow.throw(failure) if failure is not None else flow.send(answer)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        finally:
+            answer = failure = None
+        try:
+            answer = _do(step)
+        except BaseException as exc:
+            failure = exc
+
+
+def _do(step: Step) -> Any:
+    match step:
+        case Pause(seconds):
+            time.sleep(seconds)
+            return None
+        case AwaitFlight(future, timeout_s):
+            return future.result(timeout_s)
+        case AskStore(work):
+            return work()
+        case RunBody(work):
+            answer = work()
+            if inspect.isawaitable(answer):
+                if inspect.iscoroutine(answer):
+                    answer.close()
+                raise TypeError("a coroutine function was given where a plain function is needed")
+            return answer
+        case _:
+            assert_never(step)
+
+
+async def drive_async(flow: Flow[T], threads: StoreThreads) -> T:
+    """Carry a flow out in this task."""
+    answer: Any = None
+    failure: BaseException | None = None
+    while True:
+        closing = isinstance(failure, GeneratorExit)
+        try:
+            step = flow.throw(failure) if failure is not None else flow.send(answer)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        finally:
+            answer = failure = None
+        try:
+            # A coroutine that is being closed must not wait for anything any more.
+            answer = _do(step) if closing else await _do_async(step, threads)
+        except BaseException as exc:
+            failure = exc
+
+
+async def _do_async(step: Step, threads: StoreThreads) -> Any:
+    match step:
+        case Pause(seconds):
+            await asyncio.sleep(seconds)
+            return None
+        case AwaitFlight(future, timeout_s):
+            async with asyncio.timeout(timeout_s):
+                return await asyncio.shield(asyncio.wrap_future(future))
+        case AskStore(work):
+            return await threads.call(work)
+        case RunBody(work):
+            answer = work()
+            return await answer if inspect.isawaitable(answer) else answer
+        case _:
+            assert_never(step)
+
+
+class StoreThreads:
+    """The few threads in which async callers wait for a store.
+
+    They are not the event loop's own: those may all be held by tools that wait for one another.
+    """
+
+    def __init__(self, *, max_threads: int = 4) -> None:
+        self._max_threads = max_threads
+        self._lock = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
+        self._pid = 0
+
+    def call(self, work: Callable[[], T]) -> Awaitable[T]:
+        """Do `work` in a thread; it goes on when the waiting task is cancelled."""
+        return _uncancelled(self._submit(work))
+
+    def _submit(self, work: Callable[[], T]) -> Future[T]:
+        with self._lock:
+            if self._pool is None or self._pid != os.getpid():
+                self._pool = ThreadPoolExecutor(self._max_threads, thread_name_prefix="agentguard-store")
+                self._pid = os.getpid()
+            return self._pool.submit(work)
+
+    def renew_lock(self) -> None:
+        """After a fork, in the child: another thread of the parent may have held the lock."""
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Let the threads end; a later call starts new ones."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=False)
+
+
+async def _uncancelled(future: Future[T]) -> T:
+    return await asyncio.shield(asyncio.wrap_future(future))

@@ -1,0 +1,230 @@
+# ruff: noqa: S608  (every text below is made of constants; what callers give goes in as parameters)
+"""The ledger's tables and statements, for the SQL databases that keep one.
+
+The statements are made from the table of moves once more: a `Change` is one `UPDATE` whose `WHERE` names
+key, state, attempt and owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from otel_agentguard.effects.ledger import SETTLED, AttemptRecord, ClaimRequest, EffectRecord, State
+from otel_agentguard.effects.machine import Change
+
+SCHEMA_VERSION = 1
+SCHEMA_LOCK = 0x6167_7561_7264
+"""Number of the PostgreSQL advisory lock under which the tables are made."""
+
+Parameters = tuple[object, ...]
+Statement = tuple[str, Parameters]
+
+_COLUMNS = (
+    "key, effect, intent, repeat, arguments, step, turn, tool, run_id, state, attempt, owner, result, error, "
+    "renewed, maybe_duplicates, confirmed_duplicates, created_s, started_s, updated_s"
+)
+_ATTEMPT_COLUMNS = "key, attempt, owner, outcome, started_s, ended_s"
+_SETTLED = ", ".join(f"'{state}'" for state in sorted(SETTLED))
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """What differs between databases.
+
+    Attributes:
+        mark: How a parameter is written.
+        now: The database's clock, seconds since the epoch.
+        blob: The type of bytes.
+        real: The type of seconds.
+    """
+
+    mark: str
+    now: str
+    blob: str
+    real: str
+
+
+SQLITE = Dialect("?", "((julianday('now') - 2440587.5) * 86400.0)", "BLOB", "REAL")
+POSTGRES = Dialect("%s", "extract(epoch from clock_timestamp())::float8", "BYTEA", "DOUBLE PRECISION")
+
+
+def schema(dialect: Dialect) -> tuple[str, ...]:
+    """The statements that make the tables; each does nothing where its table is there."""
+    return (
+        f"""CREATE TABLE IF NOT EXISTS agentguard_effects (
+            key TEXT PRIMARY KEY, effect TEXT NOT NULL, intent INTEGER NOT NULL, repeat INTEGER NOT NULL,
+            arguments TEXT NOT NULL, step TEXT NOT NULL, turn INTEGER NOT NULL, tool TEXT NOT NULL,
+            run_id TEXT NOT NULL, state TEXT NOT NULL, attempt INTEGER NOT NULL, owner TEXT NOT NULL,
+            result {dialect.blob}, error TEXT, renewed INTEGER NOT NULL DEFAULT 0,
+            maybe_duplicates INTEGER NOT NULL DEFAULT 0, confirmed_duplicates INTEGER NOT NULL DEFAULT 0,
+            created_s {dialect.real} NOT NULL, started_s {dialect.real} NOT NULL, updated_s {dialect.real} NOT NULL)""",
+        "CREATE INDEX IF NOT EXISTS agentguard_effects_by_effect ON agentguard_effects (effect)",
+        f"""CREATE TABLE IF NOT EXISTS agentguard_attempts (
+            key TEXT NOT NULL, attempt INTEGER NOT NULL, owner TEXT NOT NULL, outcome TEXT NOT NULL,
+            started_s {dialect.real} NOT NULL, ended_s {dialect.real} NOT NULL, PRIMARY KEY (key, attempt))""",
+        "CREATE TABLE IF NOT EXISTS agentguard_schema (part TEXT PRIMARY KEY, version INTEGER NOT NULL)",
+        f"INSERT INTO agentguard_schema (part, version) VALUES ('ledger', {SCHEMA_VERSION}) ON CONFLICT DO NOTHING",
+    )
+
+
+VERSION = "SELECT version FROM agentguard_schema WHERE part = 'ledger'"
+
+
+class Statements:
+    """Every statement of the ledger in one dialect."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._mark = dialect.mark
+        self._now = dialect.now
+        mark, now = dialect.mark, dialect.now
+        values = ", ".join([mark] * 12)
+        self._create = (
+            f"INSERT INTO agentguard_effects (key, effect, intent, repeat, arguments, step, turn, tool, run_id, "
+            f"state, attempt, owner, created_s, started_s, updated_s) VALUES ({values}, {now}, {now}, {now}) "
+            f"ON CONFLICT (key) DO NOTHING RETURNING {_COLUMNS}"
+        )
+        self._get = f"SELECT {_COLUMNS} FROM agentguard_effects WHERE key = {mark}"
+        self._history = f"SELECT {_COLUMNS} FROM agentguard_effects WHERE effect = {mark} ORDER BY intent, repeat"
+        self._attempts = f"SELECT {_ATTEMPT_COLUMNS} FROM agentguard_attempts WHERE key = {mark} ORDER BY attempt"
+        self._settle = f"UPDATE agentguard_effects SET {self._written()}"
+        self._take = (
+            f"UPDATE agentguard_effects SET {self._written()}, attempt = attempt + 1, owner = {mark}, "
+            f"run_id = {mark}, turn = {mark}, step = {mark}, started_s = {now}"
+        )
+
+    def _written(self) -> str:
+        m = self._mark
+        return (
+            f"state = {m}, maybe_duplicates = maybe_duplicates + {m}, result = {m}, error = {m}, "
+            f"updated_s = {self._now}"
+        )
+
+    def create(self, request: ClaimRequest, owner: str) -> Statement:
+        """Write a first attempt; gives the row, or none where there is a record."""
+        return self._create, (
+            request.key,
+            request.effect,
+            request.intent,
+            request.repeat,
+            request.arguments,
+            request.step,
+            request.turn,
+            request.tool,
+            request.run_id,
+            State.STARTED.value,
+            1,
+            owner,
+        )
+
+    def get(self, key: str) -> Statement:
+        """The record of one key."""
+        return self._get, (key,)
+
+    def history(self, effect: str) -> Statement:
+        """The records of one effect key."""
+        return self._history, (effect,)
+
+    def attempts(self, key: str) -> Statement:
+        """The attempts of one record that are over."""
+        return self._attempts, (key,)
+
+    def _matching(self, change: Change) -> Statement:
+        m = self._mark
+        states = ", ".join([m] * len(change.sources))
+        where = f" WHERE key = {m} AND attempt = {m} AND owner = {m} AND state IN ({states})"
+        return where, (change.key, change.attempt, change.owner, *(state.value for state in change.sources))
+
+    def update(self, change: Change) -> Statement:
+        """Apply a change; gives the row after it, or none where it did not apply."""
+        where, matching = self._matching(change)
+        values: Parameters = (change.target.value, change.counted, change.result, change.error)
+        head = self._settle
+        if change.next is not None:
+            head = self._take
+            values += (change.next.owner, change.next.run_id, change.next.turn, change.next.step)
+        return f"{head}{where} RETURNING {_COLUMNS}", values + matching
+
+    def archive(self, change: Change) -> Statement:
+        """Write the attempt that `change` replaces to the attempts; goes before it, in one transaction."""
+        where, matching = self._matching(change)
+        outcome = change.next.old_outcome if change.next is not None else "unknown"
+        insert = (
+            f"INSERT INTO agentguard_attempts ({_ATTEMPT_COLUMNS}) "
+            f"SELECT key, attempt, owner, {self._mark}, started_s, {self._now} FROM agentguard_effects"
+        )
+        return insert + where, (outcome, *matching)
+
+    def late(self, key: str, attempt: int) -> tuple[Statement, Statement]:
+        """Mark an attempt as late, and count it if that changed a row."""
+        m = self._mark
+        mark = (
+            f"UPDATE agentguard_attempts SET outcome = 'late' WHERE key = {m} AND attempt = {m} AND outcome <> 'late'"
+        )
+        count = (
+            f"UPDATE agentguard_effects SET confirmed_duplicates = confirmed_duplicates + 1, updated_s = {self._now} "
+            f"WHERE key = {m}"
+        )
+        return (mark, (key, attempt)), (count, (key,))
+
+    def renew(self, key: str) -> Statement:
+        """Note that the effect was undone, if it succeeded."""
+        text = f"UPDATE agentguard_effects SET renewed = 1 WHERE key = {self._mark} AND state = '{State.SUCCEEDED}'"
+        return text, (key,)
+
+    def list(self, *, state: State | None, tool: str | None, run_id: str | None, limit: int) -> Statement:
+        """Records, the last changed first."""
+        given = {"state": state.value if state is not None else None, "tool": tool, "run_id": run_id}
+        chosen = {name: value for name, value in given.items() if value is not None}
+        where = " AND ".join(f"{name} = {self._mark}" for name in chosen)
+        text = (
+            f"SELECT {_COLUMNS} FROM agentguard_effects{' WHERE ' + where if where else ''} "
+            f"ORDER BY updated_s DESC, key LIMIT {self._mark}"
+        )
+        return text, (*chosen.values(), limit)
+
+    def gc(self, older_than_s: float) -> tuple[Statement, Statement]:
+        """Drop effects that are settled throughout, then the attempts that belong to no record."""
+        effects = (
+            f"DELETE FROM agentguard_effects WHERE state IN ({_SETTLED}) AND effect IN ("
+            "SELECT effect FROM agentguard_effects GROUP BY effect "
+            f"HAVING max(updated_s) <= {self._now} - {self._mark} "
+            f"AND sum(CASE WHEN state IN ({_SETTLED}) THEN 0 ELSE 1 END) = 0)"
+        )
+        attempts = (
+            "DELETE FROM agentguard_attempts WHERE NOT EXISTS "
+            "(SELECT 1 FROM agentguard_effects e WHERE e.key = agentguard_attempts.key)"
+        )
+        return (effects, (older_than_s,)), (attempts, ())
+
+
+def record_of(row: Sequence[Any]) -> EffectRecord:
+    """Read one row of `agentguard_effects`."""
+    return EffectRecord(
+        key=row[0],
+        effect=row[1],
+        intent=row[2],
+        repeat=row[3],
+        arguments=row[4],
+        step=row[5],
+        turn=row[6],
+        tool=row[7],
+        run_id=row[8],
+        state=State(row[9]),
+        attempt=row[10],
+        owner=row[11],
+        result=bytes(row[12]) if row[12] is not None else None,
+        error=row[13],
+        renewed=bool(row[14]),
+        maybe_duplicates=row[15],
+        confirmed_duplicates=row[16],
+        created_s=row[17],
+        started_s=row[18],
+        updated_s=row[19],
+    )
+
+
+def attempt_of(row: Sequence[Any]) -> AttemptRecord:
+    """Read one row of `agentguard_attempts`."""
+    return AttemptRecord(key=row[0], attempt=row[1], owner=row[2], outcome=row[3], started_s=row[4], ended_s=row[5])

@@ -1,0 +1,238 @@
+"""Exactly once: an effect and its record in one transaction of the caller's database.
+
+The record is written on the caller's own connection, in its transaction, so both are committed or neither.
+It lies in the same tables that a store makes; in the database of a store, the two see one another.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from otel_agentguard.effects.ledger import AttemptRecord, ClaimRequest, EffectRecord, Liveness, State
+from otel_agentguard.effects.machine import Change, MachineLedger
+from otel_agentguard.effects.sql import (
+    POSTGRES,
+    SCHEMA_LOCK,
+    SQLITE,
+    Statement,
+    Statements,
+    attempt_of,
+    record_of,
+    schema,
+)
+from otel_agentguard.errors import ConfigError, StoreError
+
+
+class TransactionLedger(MachineLedger):
+    """A ledger on a connection of the caller, in its transaction."""
+
+    statements: Statements
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Start a transaction, or a savepoint in the one that is open."""
+
+    @abstractmethod
+    def commit(self) -> None:
+        """End what `begin` started; an outer transaction stays the caller's to commit.
+
+        Raises:
+            StoreError: The database refused, or the tool has ended the transaction itself.
+        """
+
+    @abstractmethod
+    def rollback(self, error: BaseException) -> None:
+        """Undo everything since `begin`."""
+
+    @abstractmethod
+    def rows(self, statement: Statement) -> tuple[Sequence[Sequence[Any]], int]:
+        """Execute a statement.
+
+        Returns:
+            Its rows, and how many it changed.
+        """
+
+    @property
+    def url(self) -> str:
+        """See `Ledger`."""
+        return "tx"
+
+    def _create(self, request: ClaimRequest, owner: str) -> EffectRecord:
+        rows, _ = self.rows(self.statements.create(request, owner))
+        if not rows:
+            rows, _ = self.rows(self.statements.get(request.key))
+        if not rows:
+            raise StoreError("another transaction holds this effect; try again")
+        return record_of(rows[0])
+
+    def _change(self, change: Change) -> EffectRecord | None:
+        # Who owns a record of another kind cannot be told from here; its policy decides as for a lapsed one.
+        if change.next is not None:
+            self.rows(self.statements.archive(change))
+        rows, _ = self.rows(self.statements.update(change))
+        return record_of(rows[0]) if rows else None
+
+    def _count_late(self, key: str, attempt: int) -> None:
+        mark, count = self.statements.late(key, attempt)
+        if self.rows(mark)[1]:
+            self.rows(count)
+
+    def _liveness_elsewhere(self, process: str) -> Liveness:
+        return Liveness.LAPSED
+
+    def renew(self, key: str) -> bool:
+        """See `Ledger`."""
+        return self.rows(self.statements.renew(key))[1] > 0
+
+    def get(self, key: str) -> EffectRecord | None:
+        """See `Ledger`."""
+        rows, _ = self.rows(self.statements.get(key))
+        return record_of(rows[0]) if rows else None
+
+    def history(self, effect: str) -> Sequence[EffectRecord]:
+        """See `Ledger`."""
+        return [record_of(row) for row in self.rows(self.statements.history(effect))[0]]
+
+    def attempts(self, key: str) -> Sequence[AttemptRecord]:
+        """See `Ledger`."""
+        return [attempt_of(row) for row in self.rows(self.statements.attempts(key))[0]]
+
+    def list(
+        self, *, state: State | None = None, tool: str | None = None, run_id: str | None = None, limit: int = 100
+    ) -> Sequence[EffectRecord]:
+        """See `Ledger`."""
+        rows, _ = self.rows(self.statements.list(state=state, tool=tool, run_id=run_id, limit=limit))
+        return [record_of(row) for row in rows]
+
+    def gc(self, older_than_s: float) -> int:
+        """See `Ledger`."""
+        effects, attempts = self.statements.gc(older_than_s)
+        gone = self.rows(effects)[1]
+        self.rows(attempts)
+        return gone
+
+    def close(self) -> None:
+        """The connection is the caller's."""
+
+
+class SqliteTransaction(TransactionLedger):
+    """On a `sqlite3.Connection`."""
+
+    statements = Statements(SQLITE)
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        super().__init__()
+        self._connection = connection
+        self._outer = False
+
+    def rows(self, statement: Statement) -> tuple[Sequence[Sequence[Any]], int]:
+        """See `TransactionLedger`."""
+        try:
+            cursor = self._connection.cursor()
+            cursor.row_factory = None
+            cursor.execute(*statement)
+            return cursor.fetchall(), cursor.rowcount
+        except sqlite3.Error as exc:
+            raise StoreError(f"tx: {exc}") from exc
+
+    def begin(self) -> None:
+        """See `TransactionLedger`."""
+        self._outer = self._connection.in_transaction
+        if not self._outer:
+            self.rows(("BEGIN IMMEDIATE", ()))
+        self.rows(("SAVEPOINT agentguard_effect", ()))
+        if not self.rows(("SELECT 1 FROM sqlite_master WHERE name = 'agentguard_schema'", ()))[0]:
+            for text in schema(SQLITE):
+                self.rows((text, ()))
+
+    def commit(self) -> None:
+        """See `TransactionLedger`."""
+        try:
+            self.rows(("RELEASE agentguard_effect", ()))
+        except StoreError as exc:
+            raise StoreError("tx: the tool ended the transaction itself; leave that to the caller") from exc
+        if not self._outer:
+            self.rows(("COMMIT", ()))
+
+    def rollback(self, error: BaseException) -> None:
+        """See `TransactionLedger`."""
+        if not self._connection.in_transaction:
+            return
+        if self._outer:
+            self.rows(("ROLLBACK TO agentguard_effect", ()))
+            self.rows(("RELEASE agentguard_effect", ()))
+        else:
+            self.rows(("ROLLBACK", ()))
+
+
+class _Cursor(Protocol):
+    """The little of a psycopg cursor that is used here."""
+
+    rowcount: int
+    description: object
+
+    def execute(self, text: str, values: tuple[object, ...]) -> object: ...
+    def fetchall(self) -> list[tuple[Any, ...]]: ...
+
+
+class PostgresTransaction(TransactionLedger):
+    """On a psycopg `Connection`."""
+
+    statements = Statements(POSTGRES)
+
+    def __init__(self, connection: Any) -> None:
+        super().__init__()
+        self._connection = connection
+        self._psycopg: Any = sys.modules["psycopg"]
+        self._block: Any = None
+
+    def rows(self, statement: Statement) -> tuple[Sequence[Sequence[Any]], int]:
+        """See `TransactionLedger`."""
+        try:
+            cursor: _Cursor = self._connection.cursor(row_factory=self._psycopg.rows.tuple_row)
+            cursor.execute(*statement)
+            return (cursor.fetchall() if cursor.description is not None else []), cursor.rowcount
+        except self._psycopg.Error as exc:
+            raise StoreError(f"tx: {exc}") from exc
+
+    def begin(self) -> None:
+        """See `TransactionLedger`."""
+        try:
+            self._block = self._connection.transaction()
+            self._block.__enter__()
+        except self._psycopg.Error as exc:
+            raise StoreError(f"tx: {exc}") from exc
+        if not self.rows(("SELECT 1 WHERE to_regclass('agentguard_schema') IS NOT NULL", ()))[0]:
+            self.rows(("SELECT pg_advisory_xact_lock(%s)", (SCHEMA_LOCK,)))
+            for text in schema(POSTGRES):
+                self.rows((text, ()))
+
+    def commit(self) -> None:
+        """See `TransactionLedger`."""
+        try:
+            self._block.__exit__(None, None, None)
+        except self._psycopg.Error as exc:
+            raise StoreError(f"tx: {exc}") from exc
+
+    def rollback(self, error: BaseException) -> None:
+        """See `TransactionLedger`."""
+        self._block.__exit__(type(error), error, error.__traceback__)
+
+
+def transaction_on(connection: object) -> TransactionLedger:
+    """The ledger on a caller's connection.
+
+    Raises:
+        ConfigError: It is of a kind that has no such ledger.
+    """
+    if isinstance(connection, sqlite3.Connection):
+        return SqliteTransaction(connection)
+    psycopg = sys.modules.get("psycopg")
+    if psycopg is not None and isinstance(connection, psycopg.Connection):
+        return PostgresTransaction(connection)
+    kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
+    raise ConfigError(f"tx= takes a sqlite3.Connection or a psycopg.Connection, not {kind}")
