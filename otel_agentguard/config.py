@@ -31,6 +31,7 @@ class LoopSettings:
         denied: Same call that a person refused.
         numbers: Same call whose result changes in numbers only, back to back.
         spaced: Same call and result with a real wait in between.
+        alike: Same call whose long result is nearly the one before, as when a screen is read again.
         near_words: Near call, same result; words added, removed, reordered or cosmetic.
         near_token: Near call, same result; one token replaced.
         near_entity_error: Another host, id or page, same masked error.
@@ -48,6 +49,7 @@ class LoopSettings:
     denied: Limits = Limits(2, 4, 6)
     numbers: Limits = Limits(8, 11, 14)
     spaced: Limits = Limits(8, 11, None)
+    alike: Limits = Limits(5)
     near_words: Limits = Limits(3)
     near_token: Limits = Limits(5)
     near_entity_error: Limits = Limits(5)

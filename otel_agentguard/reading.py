@@ -55,6 +55,22 @@ _SQL_WRITER = re.compile(
     re.IGNORECASE,
 )
 _LONGEST = 4000
+_MOST_ARGUMENTS = 4
+_WRITERS = frozenset(
+    """
+    apt apt-get bunzip2 bzip2 chgrp chmod chown cp dd gunzip gzip install ln make mkdir mkfifo mktemp mv npm
+    patch pip pip3 rm rmdir shred split tee touch truncate unlink unzip xz yarn zip
+    """.split()
+)
+_GIT_WRITERS = frozenset(
+    """
+    add am apply bisect checkout cherry-pick clean clone commit fetch init merge mv pull push rebase reset
+    restore revert rm stash switch tag worktree
+    """.split()
+)
+_SQL_WRITING_VERBS = frozenset("INSERT UPDATE DELETE CREATE ALTER DROP TRUNCATE REPLACE MERGE".split())
+_SHELL_HEAD = re.compile(r"\s*(?:sudo\s+)?[\w./-]+(?:\s|$)")
+_REDIRECT_TO_FILE = re.compile(r"(?<![0-9&=<>-])1?>{1,2}\s*[^\s&>|;]")
 
 
 def only_reads(arguments: Mapping[str, object] | None) -> bool:
@@ -66,19 +82,23 @@ def only_reads(arguments: Mapping[str, object] | None) -> bool:
     Returns:
         True for a shell pipeline of reading commands or a reading SQL statement, else False.
     """
-    if not arguments or len(arguments) > 4:
-        return False
+    found = _only_text(arguments)
+    return found is not None and len(found) <= _LONGEST and _text_only_reads(found)
+
+
+def _only_text(arguments: Mapping[str, object] | None) -> str | None:
+    """The one text among the arguments; None where there are several, or anything but plain values beside it."""
+    if not arguments or len(arguments) > _MOST_ARGUMENTS:
+        return None
     found = None
     for value in arguments.values():
         if isinstance(value, str):
             if found is not None:
-                return False
+                return None
             found = value
         elif value is not None and not isinstance(value, bool | int | float):
-            return False
-    if found is None or len(found) > _LONGEST:
-        return False
-    return _text_only_reads(found)
+            return None
+    return found
 
 
 @lru_cache(maxsize=512)
@@ -86,6 +106,39 @@ def _text_only_reads(text: str) -> bool:
     if _SQL_READER.match(text) and _looks_like_sql(text):
         return not _SQL_WRITER.search(_QUOTED.sub("''", text))
     return _shell_only_reads(text)
+
+
+def surely_writes(arguments: Mapping[str, object] | None) -> bool:
+    """Whether a call, where it succeeds, surely changes files or tables, by the form of its one text argument."""
+    found = _only_text(arguments)
+    return found is not None and _text_surely_writes(found[:_LONGEST])
+
+
+@lru_cache(maxsize=512)
+def _text_surely_writes(text: str) -> bool:
+    first = text.split(None, 1)[:1]
+    if first and first[0].upper() in _SQL_WRITING_VERBS:
+        return True
+    bare = _HARMLESS_REDIRECT.sub(" ", _QUOTED.sub("_", text.split("<<", 1)[0]))
+    if not _SHELL_HEAD.match(bare):
+        return False
+    if _REDIRECT_TO_FILE.search(bare) or ("<<" in text and _REDIRECT_TO_FILE.search(text.split("\n", 1)[0])):
+        return True
+    return any(_command_surely_writes(part.split()) for part in _SEPARATORS.split(bare))
+
+
+def _command_surely_writes(words: list[str]) -> bool:
+    if words and words[0] == "sudo":
+        words = words[1:]
+    if not words:
+        return False
+    head = words[0].rsplit("/", 1)[-1]
+    if head == "git":
+        verbs = [word for word in words[1:] if not word.startswith("-")]
+        return bool(verbs) and verbs[0] in _GIT_WRITERS
+    if head == "sed":
+        return bool(_WRITING_FLAGS["sed"].search(" ".join(words[1:])))
+    return head in _WRITERS
 
 
 def _looks_like_sql(text: str) -> bool:

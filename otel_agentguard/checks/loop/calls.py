@@ -15,7 +15,7 @@ from otel_agentguard.checks.loop.streaks import Streak, Streaks
 from otel_agentguard.events import Effect, Outcome, Similarity, ToolCall
 from otel_agentguard.findings import CheckName, Finding, Kind, Limits, Severity
 from otel_agentguard.protocols import RunInfo
-from otel_agentguard.reading import only_reads
+from otel_agentguard.reading import only_reads, surely_writes
 
 _MAX_CALLS = 2048
 _MAX_OUTCOMES = 2048
@@ -200,7 +200,7 @@ class Calls:
         if streak.grade is Grade.NUMBERS:
             return "numbers", streak.numbers + extra
         if streak.grade is Grade.ALIKE:
-            return "near_token", streak.alike + extra
+            return "alike", streak.alike + extra
         if streak.outcome is Outcome.DENIED:
             return "denied", streak.count + extra
         if spaced or call.effect in _PACED:
@@ -324,8 +324,8 @@ class Calls:
                 marks.write = call.step
         elif self._says_nothing(call, key, digest):
             return
-        elif call.effect is Effect.UNKNOWN and not self._reads(call):
-            marks.doubt = call.step
+        elif call.effect is Effect.UNKNOWN:
+            self._note_unknown(call)
         marks.news = call.step
         self._run.progress += 1
 
@@ -344,8 +344,14 @@ class Calls:
             del self._short[next(iter(self._short))]
         return first != key
 
-    def _reads(self, call: ToolCall) -> bool:
-        return self._run.settings.loop.dry_commands and only_reads(call.arguments)
+    def _note_unknown(self, call: ToolCall) -> None:
+        """What a call of unknown effect may have changed, by the form of its command where that tells."""
+        if not self._run.settings.loop.dry_commands:
+            self._marks.doubt = call.step
+        elif call.outcome is Outcome.OK and surely_writes(call.arguments):
+            self._marks.write = call.step
+        elif not only_reads(call.arguments):
+            self._marks.doubt = call.step
 
     def _note_pause(self, call: ToolCall) -> None:
         ended = self._marks.ended_s

@@ -84,14 +84,13 @@ def changed_words(one: Form, other: Form) -> set[str]:
 
 def _texts(one: str, other: str) -> Likeness:
     left, right = Counter(_words(one)), Counter(_words(other))
-    if not left and not right:
+    long = max(len(one), len(other)) > _LONG_CHARS
+    if left == right and not long:
         return Likeness.WORDS
-    if max(len(one), len(other)) > _LONG_CHARS or _CODE.search(other):
+    if long or _CODE.search(other):
         return Likeness.TOKEN if fuzz.ratio(one, other) >= _ALIKE_PERCENT else Likeness.OTHER
     gone, come = left - right, right - left
     lost, won = gone.total(), come.total()
-    if not lost and not won:
-        return Likeness.WORDS
     size = min(left.total(), right.total())
     if not size:
         return Likeness.OTHER

@@ -32,16 +32,23 @@ _WORD = re.compile(r"[\w#]+")
 
 
 @dataclass(slots=True, eq=False)
-class _Family:
-    """Calls of one tool with one outcome.
+class _Member:
+    """A call as it is compared.
 
-    `counts[likeness]` is how many calls are linked by that likeness or a closer one.
+    `counts[likeness]` is how many calls are linked to it by that likeness or a closer one.
     """
 
-    step: int
-    forms: deque[Form]
-    named: bytes
+    form: Form
     counts: list[int] = field(default_factory=lambda: [1, 1, 1, 1])
+
+
+@dataclass(slots=True, eq=False)
+class _Family:
+    """Calls of one tool with one outcome."""
+
+    step: int
+    members: deque[_Member]
+    named: bytes
     kinds: set[bytes] = field(default_factory=set)
     evidence: list[int] = field(default_factory=list)
     doubted: bool = False
@@ -82,13 +89,14 @@ class Near:
             self._begin(key, call, form, named)
             self._hear_result(call)
             return ()
-        likest = min(likeness(earlier, form, failing=failing) for earlier in family.forms)
+        links = [(likeness(member.form, form, failing=failing), member) for member in family.members]
         if named != family.named:
-            likest = max(likest, Likeness.TOKEN)
-        latest, family.named = family.forms[-1], named
-        self._join(family, call, form, likest)
+            links = [(max(likest, Likeness.TOKEN), member) for likest, member in links]
+        likest = min(likest for likest, _ in links)
+        latest, family.named = family.members[-1].form, named
+        joined = self._join(family, call, links, form)
         self._families.move_to_end(key)
-        return self._judge(family, call, latest, form, likest, failing=failing)
+        return self._judge(family, call, joined, latest, likest, failing=failing)
 
     def _outcome(self, call: ToolCall, *, failing: bool) -> tuple[bytes, bytes]:
         """Identity of the outcome without the caller's own words; for failures with and without quoted names."""
@@ -109,30 +117,39 @@ class Near:
         return self._marks.intent > family.step and not failing
 
     def _begin(self, key: tuple[str, bytes], call: ToolCall, form: Form, named: bytes) -> None:
-        family = _Family(call.step, deque([form], maxlen=_MAX_MEMBERS), named, evidence=[call.step])
+        family = _Family(call.step, deque([_Member(form)], maxlen=_MAX_MEMBERS), named, evidence=[call.step])
         family.kinds.add(call.fingerprint or b"")
         self._families[key] = family
         self._families.move_to_end(key)
         if len(self._families) > _MAX_FAMILIES:
             self._families.popitem(last=False)
 
-    def _join(self, family: _Family, call: ToolCall, form: Form, likest: Likeness) -> None:
+    def _join(
+        self, family: _Family, call: ToolCall, links: Sequence[tuple[Likeness, _Member]], form: Form
+    ) -> _Member:
         family.doubted = family.doubted or self._marks.doubt > family.step
         if self._marks.news > family.step:
-            family.counts[Likeness.OTHER] = 0
-        for kind in range(likest, len(family.counts)):
-            family.counts[kind] += 1
+            for member in family.members:
+                member.counts[Likeness.OTHER] = 0
+        counts = [
+            1 + max((member.counts[kind] for likest, member in links if likest <= kind), default=0)
+            for kind in range(len(Likeness))
+        ]
+        joined = next((member for _, member in links if member.form == form), None)
+        if joined is None:
+            joined = _Member(form)
+            family.members.append(joined)
+        joined.counts = counts
         if len(family.kinds) < _MAX_MEMBERS:
             family.kinds.add(call.fingerprint or b"")
-        if form not in family.forms:
-            family.forms.append(form)
         family.step = call.step
         family.evidence.append(call.step)
         if len(family.evidence) > _MAX_EVIDENCE:
             del family.evidence[1]
+        return joined
 
     def _judge(
-        self, family: _Family, call: ToolCall, latest: Form, form: Form, likest: Likeness, *, failing: bool
+        self, family: _Family, call: ToolCall, joined: _Member, latest: Form, likest: Likeness, *, failing: bool
     ) -> Sequence[Finding]:
         if len(family.kinds) < 2:
             return ()
@@ -140,10 +157,10 @@ class Near:
             limits = self._run.settings.limits(row, call.tool)
             if family.doubted:
                 limits = limits.raised_by(1)
-            count = family.counts[kind]
+            count = joined.counts[kind]
             if limits.hint is None or count < limits.hint:
                 continue
-            if row == "near_entity" and self._was_told(changed_words(latest, form)):
+            if row == "near_entity" and self._was_told(changed_words(latest, joined.form)):
                 continue
             call.repeats = max(call.repeats, count - 1)
             call.similarity = call.similarity or Similarity.NEAR

@@ -34,6 +34,7 @@ _NEW_SHARE = 0.15
 _ANSWER_CHARS = 4000
 _SAYS_LITTLE_CHARS = 40
 _RARE_CHARS = 6
+_LOOKUP_CHARS = 400
 _IDENTIFIER = re.compile(r"\w+(?:[-./:]+\w+)+|[^\W\d]+_\w+|[a-z]+[A-Z]\w*|[^\W\d]+\d\w*")
 _ECHO_WORDS = 8
 _QUOTED = re.compile(r"'[^']{0,400}'|\"[^\"]{0,400}\"")
@@ -144,6 +145,8 @@ class Subjects:
         return new > _NEW_SHARE * len(told)
 
     def _look_up(self, call: ToolCall, asked: str) -> Sequence[Finding]:
+        if call.outcome is not Outcome.OK and len(asked) > _LOOKUP_CHARS:
+            return ()
         content = text.text_of(call.result, _ANSWER_CHARS)
         findings: Sequence[Finding] = ()
         for identifier in _identifiers(asked):

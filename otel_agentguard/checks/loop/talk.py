@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from otel_agentguard import words
+from otel_agentguard import text, words
 from otel_agentguard.checks.loop.marks import Marks
 from otel_agentguard.checks.loop.rounds import Round, Rounds
 from otel_agentguard.events import Event, Handoff, Message, ModelCall, Similarity
@@ -124,6 +124,8 @@ class Talk:
     def _finding(self, event: Event, said: _Said, count: int) -> Finding | None:
         limits = self._run.settings.limits("same")
         if limits.hint is None or count < limits.hint:
+            return None
+        if isinstance(event, Message) and event.text is not None and text.is_short(event.text):
             return None
         asked = isinstance(event, ModelCall)
         first = said.evidence[0]
