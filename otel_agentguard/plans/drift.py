@@ -17,6 +17,7 @@ from otel_agentguard.plans.references import StepIndex, scan_plan
 from otel_agentguard.plans.shapes import MODEL_TOOLS, Hint
 
 _LONGEST_TOKEN = 200
+_TELLING = re.compile(r"[\d@/.]")
 _WORD = re.compile(r"\w+")
 
 
@@ -281,14 +282,14 @@ def _differing(step: _Step, arguments: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def _compatible(planned: object, given: object) -> bool:
-    """Whether a value can be what the plan meant: prose may be reworded, tokens and numbers may not."""
+    """Whether a value can be what the plan meant: words may be others (`customer`), ids and numbers may not."""
     if planned is None or isinstance(planned, Hint) or planned == given:
         return True
     if isinstance(planned, bool) or isinstance(given, bool):
         return False
     if isinstance(planned, str | int | float) and isinstance(given, str | int | float):
         a, b = str(planned).strip().casefold(), str(given).strip().casefold()
-        if _is_prose(a) or _is_prose(b):
+        if not _is_identifier(a) or len(b) > _LONGEST_TOKEN:
             return True
         number_a, number_b = _number(a), _number(b)
         if number_a is not None and number_b is not None:
@@ -302,8 +303,9 @@ def _compatible(planned: object, given: object) -> bool:
     return type(planned) is not type(given)
 
 
-def _is_prose(text: str) -> bool:
-    return len(text) > _LONGEST_TOKEN or not text or len(text.split()) > 1
+def _is_identifier(text: str) -> bool:
+    """Numbers, ids, addresses, paths: what has no other wording."""
+    return len(text) <= _LONGEST_TOKEN and len(text.split()) == 1 and _TELLING.search(text) is not None
 
 
 def _number(text: str) -> float | None:

@@ -216,7 +216,7 @@ def _ref_target(value: Mapping[str, object], index: StepIndex) -> str | None:
     target = value["$ref"]
     if not _REFERENCE_KEYS.issuperset(value) or not isinstance(target, str | int):
         return None
-    text = str(target).strip()
+    text = str(target).strip().strip("{}$ ")
     if text.startswith(("#/", "http:", "https:")):
         match = re.fullmatch(r"#/steps/([\w\-]+)(?:/.*)?", text)
         return match[1] if match else None

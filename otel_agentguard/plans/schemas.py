@@ -11,9 +11,10 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
-import jsonschema
+import jsonschema  # type: ignore[import-untyped]  # its stubs are a package of their own
 import orjson
 import referencing
 from jsonschema import validators
@@ -23,13 +24,14 @@ from otel_agentguard.plans.references import Path, Scan
 from otel_agentguard.plans.report import ErrorCode, cut, shorten
 
 try:
-    import jsonschema_rs
+    _fast: Any = import_module("jsonschema_rs")
 except ImportError:
-    jsonschema_rs = None
+    _fast = None
 
 KEY_PARAMETER = "idempotency_key"
 """The argument that the guard fills; a model neither sees nor gives it."""
 
+_RANK = {code: rank for rank, code in enumerate(ErrorCode)}
 _MOST_COMPILED = 1024
 _MOST_VIOLATIONS = 64
 _OPEN_KEYWORDS = frozenset(
@@ -106,7 +108,7 @@ class ArgumentSchema:
                 found.setdefault((violation.code, violation.path), violation)
             if len(found) >= _MOST_VIOLATIONS:
                 break
-        return list(found.values())
+        return sorted(found.values(), key=lambda violation: _RANK[violation.code])
 
     def describe(self, name: str) -> str:
         """What the schema wants for one argument, in words."""
@@ -277,12 +279,12 @@ _tolerant_classes: dict[Any, Any] = {}
 
 
 def _fast_validator(schema: Mapping[str, Any]) -> Any:
-    if jsonschema_rs is None:
+    if _fast is None:
         return None
     if any(not target.startswith("#") for target in _reference_targets(schema)):
         return None  # it would fetch them from the network
     try:
-        return jsonschema_rs.validator_for(schema, validate_formats=False)
+        return _fast.validator_for(schema, validate_formats=False)
     except Exception:
         return None
 

@@ -55,7 +55,10 @@ class Hint:
 class Known(Protocol):
     """What `parse_plan` asks of a registry."""
 
-    def resolve(self, name: str) -> str | None: ...
+    def resolve(self, name: str) -> str | None:
+        """The tool that is meant by a name; None when there is none."""
+        ...
+
     def __getitem__(self, name: str) -> ToolSpec: ...
 
 
