@@ -138,6 +138,10 @@ class ImplicitRuns:
                 self._by_owner[owner] = run
         return run
 
+    def has_trace(self, trace_id: int) -> bool:
+        """Whether a trace has a run; asked at the end of every root span, so it takes no lock."""
+        return ("trace", trace_id) in self._named
+
     def end_trace(self, trace_id: int, *, failed: bool) -> None:
         """Drop the run of a trace whose root has ended here."""
         with self._lock:

@@ -12,11 +12,14 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from otel_agentguard.events import Event, Handoff, Memory, Message, ModelCall, Plan, ToolCall
 
 SEAM = "agentguard"
 _KEPT = 64
+
+_K = TypeVar("_K")
 
 
 @dataclass(slots=True, eq=False)
@@ -45,12 +48,14 @@ class Sighting:
 class SeenEvents:
     """What was seen of one run lately; bounded, oldest dropped. Thread safe."""
 
-    __slots__ = ("_lock", "_now_ns", "_sightings")
+    __slots__ = ("_lock", "_now_ns", "_parents", "_sightings", "_sources")
 
     def __init__(self, *, now_ns: Callable[[], int] = time.time_ns) -> None:
         self._now_ns = now_ns
         self._lock = threading.Lock()
-        self._sightings: deque[Sighting] = deque(maxlen=_KEPT)
+        self._sightings: deque[Sighting] = deque()
+        self._sources: dict[str, int] = {}
+        self._parents: dict[int, int] = {}
 
     def begin(self, event: Event) -> Sighting:
         """Note an event at a seam, before the engine judges it; refused ones too.
@@ -60,7 +65,7 @@ class SeenEvents:
         """
         sighting = Sighting(event, SEAM, self._now_ns())
         with self._lock:
-            self._sightings.append(sighting)
+            self._note(sighting)
         return sighting
 
     def end(self, sighting: Sighting) -> None:
@@ -77,20 +82,56 @@ class SeenEvents:
             told: What a span tells, complete.
         """
         with self._lock:
-            best: Sighting | None = None
-            for earlier in self._sightings:
-                if earlier.source == told.source:
-                    if earlier.parent_id == 0 or earlier.parent_id != told.span_id:
-                        continue
-                elif told.source in earlier.others:
-                    continue
-                if _is_same(earlier, told) and (best is None or _gap(earlier, told) < _gap(best, told)):
-                    best = earlier
+            best = self._same(told)
             if best is None:
-                self._sightings.append(told)
+                self._note(told)
                 return True
             best.others = (*best.others, told.source)
             return False
+
+    def _same(self, told: Sighting) -> Sighting | None:
+        if self._sources.keys() <= {told.source} and told.span_id not in self._parents:
+            return None
+        best: Sighting | None = None
+        call_id = _call_id(told)
+        for earlier in self._sightings:
+            # Most are long over; this look at them is all that they cost.
+            ended_ns = earlier.ended_ns
+            if (
+                ended_ns is not None
+                and ended_ns < told.started_ns
+                and (call_id is None or _call_id(earlier) != call_id)
+            ):
+                continue
+            if earlier.source == told.source:
+                if earlier.parent_id == 0 or earlier.parent_id != told.span_id:
+                    continue
+            elif told.source in earlier.others:
+                continue
+            if _is_same(earlier, told) and (best is None or _gap(earlier, told) < _gap(best, told)):
+                best = earlier
+        return best
+
+    def _note(self, sighting: Sighting) -> None:
+        self._sightings.append(sighting)
+        _count(self._sources, sighting.source)
+        _count(self._parents, sighting.parent_id)
+        if len(self._sightings) > _KEPT:
+            oldest = self._sightings.popleft()
+            _uncount(self._sources, oldest.source)
+            _uncount(self._parents, oldest.parent_id)
+
+
+def _count(counts: dict[_K, int], key: _K) -> None:
+    counts[key] = counts.get(key, 0) + 1
+
+
+def _uncount(counts: dict[_K, int], key: _K) -> None:
+    left = counts[key] - 1
+    if left:
+        counts[key] = left
+    else:
+        del counts[key]
 
 
 def _gap(one: Sighting, other: Sighting) -> int:
@@ -99,13 +140,18 @@ def _gap(one: Sighting, other: Sighting) -> int:
 
 def _is_same(earlier: Sighting, told: Sighting) -> bool:
     one, other = earlier.event, told.event
+    if type(one) is not type(other):
+        return False
     if isinstance(one, ToolCall) and isinstance(other, ToolCall):
-        if one.tool != other.tool:
-            return False
         if one.call_id is not None and other.call_id is not None:
-            return one.call_id == other.call_id
-        return _overlap(earlier, told) and _same_arguments(one, other)
-    return type(one) is type(other) and _overlap(earlier, told) and _same_content(one, other)
+            return one.call_id == other.call_id and one.tool == other.tool
+        return _overlap(earlier, told) and one.tool == other.tool and _same_arguments(one, other)
+    return _overlap(earlier, told) and _same_content(one, other)
+
+
+def _call_id(sighting: Sighting) -> str | None:
+    event = sighting.event
+    return event.call_id if isinstance(event, ToolCall) else None
 
 
 def _overlap(earlier: Sighting, told: Sighting) -> bool:

@@ -16,6 +16,7 @@ from otel_agentguard.semconv import ERROR_TYPE
 _LONGEST_NAME = 200
 _LONGEST_LITERAL = 4096
 _MOST_DIGITS = 15
+_JSON_STARTS = frozenset('{["-0123456789tfn')
 _TOOL_MESSAGE = re.compile(r"\A(content=.*) tool_call_id='([^']{1,200})'(.*)\Z", re.DOTALL)
 _MESSAGE_ID = re.compile(r" id='[^']{1,200}'")
 
@@ -62,7 +63,7 @@ def count(attributes: Mapping[str, object], *keys: str) -> int | None:
 
 def parsed(value: object) -> object:
     """What a JSON text says; any other value as it is."""
-    if not isinstance(value, str) or not value.strip():
+    if not isinstance(value, str) or value.lstrip()[:1] not in _JSON_STARTS:
         return value
     try:
         return orjson.loads(value)
@@ -187,7 +188,7 @@ def _result(value: object) -> tuple[object, str | None]:
         value = message
     if isinstance(value, Mapping) and "tool_call_id" in value and "content" in value:
         return value["content"], name(value["tool_call_id"])
-    if isinstance(value, str) and (told := _TOOL_MESSAGE.match(value)):
+    if isinstance(value, str) and value.startswith("content=") and (told := _TOOL_MESSAGE.match(value)):
         return _MESSAGE_ID.sub("", told[1] + told[3]), told[2]
     return value, None
 

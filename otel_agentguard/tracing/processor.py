@@ -71,8 +71,7 @@ class AgentGuardSpanProcessor(SpanProcessor):
 
     def __init__(self, guard: Guard | None = None, *, decoders: Sequence[Decoder] = DECODERS) -> None:
         self._guard = guard
-        self._decoders = tuple(decoders)
-        self._markers = tuple(dict.fromkeys(marker for decoder in decoders for marker in decoder.markers))
+        self._marked = tuple((marker, decoder) for decoder in decoders for marker in decoder.markers)
         self._live: OrderedDict[int, _Live] = OrderedDict()
         self._lock = threading.Lock()
         self._conversations: OrderedDict[int, str] = OrderedDict()
@@ -83,6 +82,7 @@ class AgentGuardSpanProcessor(SpanProcessor):
         guard = self._guard or installed.guard
         if guard is None:
             return
+        guard.watches_spans = True
         try:
             live = self._live
             live[span.context.span_id] = _Live(span, scope(parent_context))
@@ -97,14 +97,16 @@ class AgentGuardSpanProcessor(SpanProcessor):
         if guard is None:
             return
         try:
-            live = self._live.pop(span.context.span_id, None)
+            own = span.context
+            live = self._live.pop(own.span_id, None)
             attributes = _attributes_of(span)
-            for marker in self._markers:
+            for marker, _ in self._marked:
                 if marker in attributes:
                     self._take(guard, span, attributes, NOWHERE if live is None else live.scope)
                     break
-            if span.parent is None or span.parent.is_remote:
-                self._root_ended(guard, span)
+            parent = span.parent
+            if parent is None or parent.is_remote:
+                self._root_ended(guard, own.trace_id, span)
         except Exception as exc:
             guard.engine.failed("span processor", exc)
 
@@ -126,32 +128,24 @@ class AgentGuardSpanProcessor(SpanProcessor):
         told = _ended(span, attributes)
         event = self._decoded(guard, told)
         around = self._around(span, there)
-        conversation = self._conversation(told.name, attributes) or around.conversation
-        trace_id = span.context.trace_id
+        conversation = self._conversation(attributes) or around.conversation
         if conversation is not None:
-            self._remember_conversation(trace_id, conversation)
+            self._remember_conversation(span.context.trace_id, conversation)
         if event is None:
             return
-        run = around.run or self._implicit_run(guard, trace_id, conversation)
+        run = around.run or self._implicit_run(guard, span.context.trace_id, conversation)
         if run.closed or (isinstance(event, ToolCall) and self._is_retold_above(guard, span, event)):
             return
         event.agent = event.agent or around.agent or there.agent or run.info.agent
         if isinstance(event, ToolCall):
             _identify(run, event)
-        sighting = Sighting(
-            event,
-            source,
-            told.started_ns,
-            told.ended_ns,
-            span.context.span_id,
-            0 if span.parent is None else span.parent.span_id,
-        )
-        if not run.seen.is_news(sighting):
+        if not run.seen.is_news(_sighting(event, source, span, told)):
             return
+        turn = around.run is None and conversation is not None and self._is_new_turn(run, span.context.trace_id)
         token = context.attach(telling_late(Late(span.context, around.recording)))
         try:
-            if around.run is None and conversation is not None:
-                self._begin_turn(guard, run, trace_id, event)
+            if turn:
+                guard.engine.observe(run, Turn(agent=event.agent, trigger=Trigger.USER, at_s=event.at_s))
             decision = guard.engine.observe(run, event, enforce=guard.enforce_auto)
         finally:
             context.detach(token)
@@ -159,8 +153,8 @@ class AgentGuardSpanProcessor(SpanProcessor):
             _write_onto(around.recording, run, decision)
 
     def _decoded(self, guard: Guard, told: EndedSpan) -> Event | None:
-        for decoder in self._decoders:
-            if not any(marker in told.attributes for marker in decoder.markers):
+        for marker, decoder in self._marked:
+            if marker not in told.attributes:
                 continue
             try:
                 event = decoder.decode(told)
@@ -171,20 +165,16 @@ class AgentGuardSpanProcessor(SpanProcessor):
                 return event
         return None
 
-    def _conversation(self, name: str, attributes: Mapping[str, object]) -> str | None:
-        for decoder in self._decoders:
-            if any(marker in attributes for marker in decoder.markers):
-                found = decoder.conversation(attributes)
-                if found is not None:
-                    return found
+    def _conversation(self, attributes: Mapping[str, object]) -> str | None:
+        for marker, decoder in self._marked:
+            if marker in attributes and (found := decoder.conversation(attributes)) is not None:
+                return found
         return None
 
     def _agent(self, name: str, attributes: Mapping[str, object]) -> str | None:
-        for decoder in self._decoders:
-            if any(marker in attributes for marker in decoder.markers):
-                found = decoder.agent(name, attributes)
-                if found is not None:
-                    return found
+        for marker, decoder in self._marked:
+            if marker in attributes and (found := decoder.agent(name, attributes)) is not None:
+                return found
         return None
 
     def _above(self, span: ReadableSpan) -> Iterator[_Live]:
@@ -209,7 +199,7 @@ class AgentGuardSpanProcessor(SpanProcessor):
             if around.agent is None and its_scope.run is there.run and its_scope.agent == there.agent:
                 around.agent = self._agent(above.name, attributes)
             if around.conversation is None:
-                around.conversation = self._conversation(above.name, attributes)
+                around.conversation = self._conversation(attributes)
         return around
 
     def _implicit_run(self, guard: Guard, trace_id: int, conversation: str | None) -> Run:
@@ -226,8 +216,8 @@ class AgentGuardSpanProcessor(SpanProcessor):
             if len(self._conversations) > MAX_TRACES:
                 self._conversations.popitem(last=False)
 
-    def _begin_turn(self, guard: Guard, run: Run, trace_id: int, event: Event) -> None:
-        """A conversation that comes back in another trace was asked something new.
+    def _is_new_turn(self, run: Run, trace_id: int) -> bool:
+        """Whether a conversation comes back in another trace: it was asked something new.
 
         Spans do not tell who asked, so this makes repeats legitimate, but never lifts a stop.
         """
@@ -235,12 +225,11 @@ class AgentGuardSpanProcessor(SpanProcessor):
             known = self._traces.get(run)
             if known is None:
                 self._traces[run] = deque((trace_id,), maxlen=_TRACES_OF_A_RUN)
-                return
+                return False
             if trace_id in known:
-                return
+                return False
             known.append(trace_id)
-        if run.awaits_user is None:
-            guard.engine.observe(run, Turn(agent=event.agent, trigger=Trigger.USER, at_s=event.at_s))
+        return run.awaits_user is None
 
     def _is_retold_above(self, guard: Guard, span: ReadableSpan, call: ToolCall) -> bool:
         """Whether a span above, still open, tells of the same call and will know more of it."""
@@ -255,12 +244,12 @@ class AgentGuardSpanProcessor(SpanProcessor):
                 return True
         return False
 
-    def _root_ended(self, guard: Guard, span: ReadableSpan) -> None:
-        trace_id = span.context.trace_id
+    def _root_ended(self, guard: Guard, trace_id: int, span: ReadableSpan) -> None:
         if trace_id in self._conversations:
             with self._lock:
                 self._conversations.pop(trace_id, None)
-        guard.implicit.end_trace(trace_id, failed=span.status.status_code is StatusCode.ERROR)
+        if guard.implicit.has_trace(trace_id):
+            guard.implicit.end_trace(trace_id, failed=span.status.status_code is StatusCode.ERROR)
 
 
 def _attributes_of(span: ReadableSpan) -> Mapping[str, object]:
@@ -286,6 +275,18 @@ def _ended(span: ReadableSpan, attributes: Mapping[str, object]) -> EndedSpan:
         failed=failed,
         error=_error(span) if failed else None,
         max_value_chars=getattr(getattr(span, "_attributes", None), "max_value_len", None),
+    )
+
+
+def _sighting(event: Event, source: str, span: ReadableSpan, told: EndedSpan) -> Sighting:
+    parent = span.parent
+    return Sighting(
+        event,
+        source,
+        told.started_ns,
+        told.ended_ns,
+        span.context.span_id,
+        0 if parent is None else parent.span_id,
     )
 
 
