@@ -79,7 +79,7 @@ def form_of(value: object) -> bytes | Branch | Opaque:
         if (brancher := _BRANCH_FORMS.get(kind)) is not None:
             return brancher(value)
         return _form_by_kind(value)
-    except Exception:  # noqa: BLE001 - foreign code may raise anything, and an identity never fails
+    except Exception:
         return Opaque(_qualified_name(value))
 
 

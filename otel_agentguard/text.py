@@ -30,10 +30,7 @@ _EDGE_CHARS = 512
 
 _DUMP = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_INDENT_2
 
-_PUNCTUATION = (
-    "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
-    "“”„‚’‘«»‹›…–—·•。、，．！？；：「」『』（）【】《》"  # noqa: RUF001 - marks of other scripts, not look-alikes
-)
+_PUNCTUATION = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~“”„‚’‘«»‹›…–—·•。、，．！？；：「」『』（）【】《》"
 
 # Scripts that put no space between words: kana, Han, Thai, Lao, Burmese, Khmer.
 _UNSPACED = re.compile(
@@ -45,10 +42,11 @@ _UNIT = (
     r"|[kKMGT]i?[bB]|B|bytes|[ap]\.?m|[AP]M|UTC|GMT)\b))"
 )
 # A pattern that begins with one plain digit class is searched at 3 ns a character; `\d+` costs five times that.
-_NUMBER = re.compile(rf"[0-9](?:x[0-9a-fA-F]++|(?:[-.,:/T_ ]?[0-9]++|[eE][-+]?[0-9]++)*+{_UNIT}*+(?:Z\b)?+)")
+_NUMBER = re.compile(rf"[0-9](?:x[0-9a-fA-F]++|(?:[-.,:/T_ ]?[0-9]++|[eE][-+]?[0-9]++|{_UNIT})*+(?:Z\b)?+)")
 _DIGIT = re.compile("[0-9]")
-_DIGIT_ANY_SCRIPT = re.compile(r"\d")
-_NUMBER_ANY_SCRIPT = re.compile(_NUMBER.pattern.replace("0-9", r"\d"))
+_DIGITS = "0-9٠-٩۰-۹०-९０-９"
+_DIGIT_ANY_SCRIPT = re.compile(f"[{_DIGITS}]")
+_NUMBER_ANY_SCRIPT = re.compile(_NUMBER.pattern.replace("0-9", _DIGITS))
 # Months and days of English and German, before a number; the first letters make the search fast.
 _MONTH_NAME = (
     r"(?:J(?:an(?:uary?)?|un[ei]?|ul[yi]?)|Feb(?:ruary?)?|M(?:ar(?:ch)?|är(?:z)?|a[yi])|A(?:pr(?:il)?|ug(?:ust)?)"
@@ -56,9 +54,15 @@ _MONTH_NAME = (
     r"|T(?:ue(?:s(?:day)?)?|hu(?:rs(?:day)?)?)|Wed(?:nesday)?|Fri(?:day)?)[.,]? "
 )
 _MONTH = re.compile(rf"{_MONTH_NAME}(?:{_MONTH_NAME})?(?=#)")
-# The first digit of a run, beside a letter: of all ids only plain numbers and plain words have none.
+_AFTER_MONTH = re.compile(
+    "#(?<=(?:Jan|Feb|Mar|Mär|ärz|Apr|Ma[iy]|Ju[nl]|Aug|Sep|O[ck]t|Nov|De[cz]|Mon|Tue|Wed|Thu|Fri|Sat|Sun"
+    "|ary|uar|rch|ril|une|uly|uni|uli|ust|ept|ber|day|[A-Za-zä][a-zä][.,]) #)"
+)
+# The first digit of a run that can be part of an id: hexadecimal of 7 characters, a UUID, or mixed letters and
+# digits. What precedes it is looked at afterwards, so that the search only ever stops at digits.
 _MAYBE_ID = re.compile(
-    r"[0-9](?<![0-9].)(?:(?<=[a-fA-F].)|[0-9]*+(?:[a-fA-F]|[A-SU-Za-z][A-Za-z]*+[0-9]|(?<=[0-9]{8})-[0-9a-fA-F]{4}-))"
+    r"[0-9](?<![0-9].)(?:(?<=[a-fA-F]{3}.)|(?=[0-9a-fA-F]{4})(?:(?<=[a-fA-F].)|[0-9]*+[a-fA-F])"
+    r"|(?=[0-9A-Za-z]{6})[0-9]*+[A-SU-Za-z][A-Za-z]*+[0-9]|[0-9]{7}-[0-9a-fA-F]{4}-)"
 )
 _WORD_RUN = re.compile(r"[0-9A-Za-z]+")
 _HEX_RUN = re.compile(r"[0-9a-fA-F]+")
@@ -69,7 +73,7 @@ _CAMEL = re.compile(r"[a-z][A-Z]")
 _QUOTED = re.compile(
     r"\"([^\"\n]{1,120})\"|`([^`\n]{1,120})`|[“„]([^“”„\n]{1,120})[“”]|«([^«»\n]{1,120})»|「([^「」\n]{1,120})」"
 )
-_SENTENCE_ENDS = (".", "!", "?", ":", "。", "！", "？")  # noqa: RUF001 - full-width on purpose
+_SENTENCE_ENDS = (".", "!", "?", ":", "。", "！", "？")
 
 _NOTHING = frozenset({"", "[]", "{}", "()", "null", "none", "nil", '""', "''", "set()", "n/a", "undefined"})
 _SAYS_NOTHING = re.compile(
@@ -110,10 +114,10 @@ def mask(text: str) -> str:
     digit, number = (_DIGIT, _NUMBER) if text.isascii() else (_DIGIT_ANY_SCRIPT, _NUMBER_ANY_SCRIPT)
     if not digit.search(text):
         return text
-    masked = _MONTH.sub("", number.sub("#", _mask_ids(text))).replace(" -#", " #")
-    while "# #" in masked:
-        masked = masked.replace("# #", "#")
-    return masked
+    masked = number.sub("#", _mask_ids(text))
+    if _AFTER_MONTH.search(masked):
+        masked = _MONTH.sub("", masked)
+    return masked.replace(" -#", " #")
 
 
 def same_lines(a: str, b: str) -> bool:
