@@ -267,6 +267,10 @@ class Memory(Event):
         evidence: Steps that show it.
         supersedes: The entry that it corrects.
         hypothesis: The writer marked it as unproven.
+        verdict: Mark of a write: what its evidence is worth, a value of `memory.Verdict`; None until it was judged.
+        weight: Mark of a write: how far it may be trusted when it is recalled, 0 to 1.
+        reasons: Mark of a write: why, as sentences; they may name values of the claim.
+        stamp: Mark of a write: what is stored beside the value, flat, by names that begin with `agentguard_`.
     """
 
     operation: MemoryOperation
@@ -277,6 +281,10 @@ class Memory(Event):
     evidence: Sequence[Evidence] = ()
     supersedes: str | None = None
     hypothesis: bool = False
+    verdict: str | None = None
+    weight: float | None = None
+    reasons: tuple[str, ...] = ()
+    stamp: Mapping[str, object] | None = None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
