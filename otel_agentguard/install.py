@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 from opentelemetry import metrics, trace
 
 from otel_agentguard import loading
+from otel_agentguard.checks.registry import default_checks
 from otel_agentguard.config import Budget, LoopSettings, Mode, Settings, ToolSettings
 from otel_agentguard.engine import ApprovalCallback, Engine, FindingCallback
 from otel_agentguard.errors import ConfigError
@@ -38,7 +39,6 @@ _logger = logging.getLogger("otel_agentguard")
 
 CAPTURE_CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _CAPTURES_ON_SPANS = frozenset({"true", "1", "span_only", "span_and_event"})
-_CHECKS_GROUP = "otel_agentguard_checks"
 _SINKS_GROUP = "otel_agentguard_sinks"
 
 _lock = threading.Lock()
@@ -279,7 +279,7 @@ def _build(settings: Settings, parts: Parts, *, by_program: bool) -> AgentGuard:
     from otel_agentguard.sinks.prometheus import PrometheusSink
     from otel_agentguard.tracing.findings import FindingEvents
 
-    checks = (*_named_checks(settings.checks), *parts.checks)
+    checks = (*default_checks(settings), *parts.checks)
     counting = PrometheusSink(parts.registry)
     sinks: tuple[Sink, ...] = (counting, FindingEvents(), *_registered_sinks(), *parts.sinks)
     engine = Engine(checks=checks, settings=settings, sinks=sinks, on_finding=parts.on_finding, approve=parts.approve)
@@ -322,7 +322,8 @@ def _serve(made: AgentGuard, port: int) -> None:
         server.start()
     except ConfigError as exc:
         _logger.warning("agentguard: no metrics server: %s", exc)
-        made.engine.failed("metrics server", exc)
+        if made.guard is not None:
+            made.guard.tell("failed", "metrics server")
         return
     made.metrics_url = server.url
     made.undo(server.stop)
@@ -364,20 +365,6 @@ def _sorted_checks(checks: Iterable[str | Check] | None) -> tuple[tuple[str, ...
     return tuple(one for one in every if isinstance(one, str)), tuple(one for one in every if not isinstance(one, str))
 
 
-def _named_checks(names: Iterable[str]) -> list[Check]:
-    found: list[Check] = []
-    for name in names:
-        if name in _OUR_CHECKS:
-            found.append(_OUR_CHECKS[name]())
-            continue
-        registered = entry_points(group=_CHECKS_GROUP)
-        if name not in registered.names:
-            known = ", ".join(sorted({*_OUR_CHECKS, *registered.names}))
-            raise ConfigError(f"no check {name!r}; known: {known}")
-        found.append(registered[name].load()())
-    return found
-
-
 def _registered_sinks() -> list[Sink]:
     sinks: list[Sink] = []
     for one in entry_points(group=_SINKS_GROUP):
@@ -398,12 +385,3 @@ def _tool_settings(tools: Mapping[str, ToolSettings | ToolSpec | Mapping[str, ob
         elif one.effect is not Effect.UNKNOWN:
             settings[name] = ToolSettings(effect=one.effect)
     return settings
-
-
-def _loop_check() -> Check:
-    from otel_agentguard.checks.loop import LoopCheck
-
-    return LoopCheck()
-
-
-_OUR_CHECKS: Mapping[str, Callable[[], Check]] = {"loop": _loop_check}

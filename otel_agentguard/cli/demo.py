@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import groupby
 
 import click
@@ -64,16 +64,14 @@ def _play(stage: Stage) -> int:
 
 
 def _play_on(stage: Stage) -> int:
-    code = _play(stage)
-    click.echo("The scenes repeat until Ctrl-C.", err=True)
-    pause = threading.Event()
-    with _ending_on_sigterm():
-        try:
-            while not pause.wait(_PAUSE_S):
-                for scene in SCENES:
-                    code = max(code, _NOT_SHOWN if stage.play(scene).faults else _SHOWN)
-        except KeyboardInterrupt:
-            return code
+    code = _SHOWN
+    with _ending_on_sigterm(), suppress(KeyboardInterrupt):
+        code = _play(stage)
+        click.echo("The scenes repeat until Ctrl-C.", err=True)
+        pause = threading.Event()
+        while not pause.wait(_PAUSE_S):
+            code = max(code, *(_NOT_SHOWN if stage.play(scene).faults else _SHOWN for scene in SCENES))
+    return code
 
 
 @contextmanager
@@ -124,7 +122,7 @@ def _verdict(played: Played) -> str:
 
 
 def _actions(findings: list[Finding]) -> str:
-    return ", ".join(f"{_DONE[finding.action]} at step {finding.step}" for finding in findings)
+    return ", ".join(f"{_DONE[finding.action]} at step {finding.step} (time {finding.count})" for finding in findings)
 
 
 _DONE = {

@@ -51,8 +51,9 @@ def execute(program: Program) -> int:
 def _as_the_main_program(program: Program) -> Iterator[None]:
     argv, path = sys.argv, list(sys.path)
     sys.argv = [program.target, *program.arguments]
-    # python itself puts there the folder of the script, links followed, or the working directory.
-    sys.path[0:1] = [os.getcwd() if program.is_module else os.path.dirname(os.path.realpath(program.target))]
+    if not sys.flags.safe_path:
+        # python itself puts there the folder of the script, links followed, or the working directory.
+        sys.path[0] = os.getcwd() if program.is_module else os.path.dirname(os.path.realpath(program.target))
     try:
         yield
     finally:
@@ -73,7 +74,8 @@ def _exit_code(program: Program) -> int:
         if (stop := _stop_within(exc)) is not None:
             click.echo(f"otel-agentguard: {stop}", err=True)
             return STOPPED
-        sys.excepthook(type(exc), exc, _of_the_program(exc.__traceback__))
+        trace = _of_the_program(exc.__traceback__)
+        sys.excepthook(type(exc), exc.with_traceback(trace), trace)
         return _FAILED
     return 0
 

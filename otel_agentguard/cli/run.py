@@ -9,6 +9,7 @@ import click
 
 from otel_agentguard.cli.instrumentors import find_instrumentors, turn_on
 from otel_agentguard.cli.program import Program, execute
+from otel_agentguard.cli.provider import late_provider
 from otel_agentguard.config import Mode
 from otel_agentguard.install import install
 from otel_agentguard.loading import load
@@ -39,7 +40,11 @@ class _ProgramCommand(click.Command):
     short_help="Run an application under guard.",
     options_metavar="[--mode MODE]",
 )
-@click.option("--mode", type=click.Choice(list(Mode)), help="How far the guard may go; the settings say it otherwise.")
+@click.option(
+    "--mode",
+    type=click.Choice([mode.value for mode in Mode]),
+    help="How far the guard may go; the settings say it otherwise.",
+)
 @click.option("-m", "module", metavar="MODULE", help="Run a module as a script, as python -m does.")
 @click.argument("words", nargs=-1, metavar="SCRIPT [ARGS]...", type=click.UNPROCESSED)
 def command(mode: str | None, module: str | None, words: tuple[str, ...]) -> int:
@@ -52,8 +57,11 @@ def command(mode: str | None, module: str | None, words: tuple[str, ...]) -> int
     settings = load({"mode": mode}, defaults={"metrics_port": DEFAULT_METRICS_PORT})
     guard = install(mode=settings.mode, metrics_port=settings.metrics_port)
     try:
-        turn_on(find_instrumentors(os.environ))
-        return execute(program)
+        if guard.guard is None:
+            return execute(program)
+        with late_provider(os.environ, guard.guard.meet_provider):
+            turn_on(find_instrumentors(os.environ))
+            return execute(program)
     finally:
         guard.shutdown()
 

@@ -7,12 +7,14 @@ judged and shown.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
-from otel_agentguard import message, run
+from otel_agentguard import CallBlocked, message, run
 from otel_agentguard.demo.agents import Script, Use, work
 from otel_agentguard.demo.workshop import Workshop
 from otel_agentguard.findings import Kind
+from otel_agentguard.words import SIGNATURE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +45,10 @@ def _review(workshop: Workshop) -> None:
     answer = {"line": 5, "state": "still md5", "task": "hash of auth.py"}
     with run(agent="coder"):
         for _ in range(20):
-            message(claim, agent="coder")
-            message(answer, agent="reviewer")
+            for agent, said in (("coder", claim), ("reviewer", answer)):
+                # Neither of them listens when a message is refused.
+                with suppress(CallBlocked):
+                    message(said, agent=agent)
             claim, answer = _turned(claim), _turned(answer)
 
 
@@ -61,7 +65,7 @@ def _reread(workshop: Workshop) -> None:
         return "it uses md5"
 
     with run(agent="reader"):
-        work(script(), workshop.tools())
+        work("Say which hash auth.py uses.", script(), workshop.tools())
 
 
 def _fix(workshop: Workshop) -> None:
@@ -76,41 +80,42 @@ def _fix(workshop: Workshop) -> None:
         for content in versions:
             yield Use("write_file", {"path": "price.py", "content": content})
             heard = yield Use("run_check", {"path": "check_price.py"})
-        return heard
+        return str(heard)
 
     with run(agent="fixer"):
-        work(script(), workshop.tools())
+        work("Make check_price.py pass.", script(), workshop.tools())
 
 
 def _poll(workshop: Workshop) -> None:
     def script() -> Script:
-        while (heard := (yield Use("job_status", {"job": "build"}))) != "done":
+        while (yield Use("job_status", {"job": "build"})) != "done":
             yield Use("wait", {"seconds": 0.01})
-        return heard
+        return "the build is done"
 
     with run(agent="operator"):
-        work(script(), workshop.tools())
+        work("Tell when the build is done.", script(), workshop.tools())
 
 
 def _retry(workshop: Workshop) -> None:
     def script() -> Script:
         for _ in range(5):
             heard = yield Use("load_config", {"path": "deploy.toml"})
-            if "[agentguard]" in heard:
+            if heard is not None and SIGNATURE in heard:
                 return "there is no deploy.toml; I need one to go on"
         return "it failed"
 
     with run(agent="deployer"):
-        work(script(), workshop.tools())
+        work("Deploy what deploy.toml says.", script(), workshop.tools())
 
 
 def _insist(workshop: Workshop) -> None:
     def script() -> Script:
-        while True:
+        for _ in range(30):
             yield Use("read_file", {"path": "auth.py"})
+        return "it uses md5"
 
     with run(agent="stubborn"):
-        work(script(), workshop.tools())
+        work("Say which hash auth.py uses.", script(), workshop.tools())
 
 
 SCENES = (
