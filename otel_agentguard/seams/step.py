@@ -55,12 +55,13 @@ class Step:
         agent: Who acts.
         enforce: Whether the seam may refuse.
         span: The span of the event.
-        findings: What was found, for the span.
+        findings: What is new about the event.
         action: The highest action that was decided.
     """
 
     __slots__ = (
         "_around",
+        "_decisive",
         "_sighting",
         "_token",
         "action",
@@ -85,6 +86,7 @@ class Step:
         self.findings: tuple[Finding, ...] = ()
         self.action = Action.ALLOW
         self._around = context.get_current()
+        self._decisive: Finding | None = None
         self._sighting: Sighting | None = None
         self._token: Token[Context] | None = None
 
@@ -139,6 +141,7 @@ class Step:
             return None
         event.refused = True
         self.action = Action.STOP
+        self._decisive = reason
         return stopped(self.scope, run, reason)
 
     def refusal(self, event: Event, decision: Decision) -> BaseException | None:
@@ -204,8 +207,8 @@ class Step:
                 span.set_attributes(self._known(event, fingerprint))
                 if more:
                     span.set_attributes(more)
-                if self.findings:
-                    self._tell_findings(span)
+                if self._decisive is not None:
+                    self._tell_findings(span, self._decisive)
                 if error is not None:
                     self._tell_error(span, error)
             span.end()
@@ -218,10 +221,10 @@ class Step:
             self._sighting = self.run.seen.begin(event)
 
     def _note(self, decision: Decision) -> None:
-        self.action = max(self.action, decision.action)
         self.findings += decision.findings
-        if decision.finding is not None and decision.finding not in self.findings:
-            self.findings = (decision.finding, *self.findings)
+        if decision.action > self.action or (decision.findings and self._decisive is None):
+            self.action = decision.action
+            self._decisive = decision.finding
 
     def _known(self, event: Event, fingerprint: bytes | None) -> dict[str, AttributeValue]:
         info = self.run.info
@@ -236,8 +239,7 @@ class Step:
                 known[AGENTGUARD_REPEAT_SIMILARITY] = event.similarity.value
         return known
 
-    def _tell_findings(self, span: Span) -> None:
-        main = max(self.findings, key=lambda finding: finding.action)
+    def _tell_findings(self, span: Span, main: Finding) -> None:
         span.set_attributes(
             {
                 AGENTGUARD_ACTION: str(self.action),
