@@ -119,6 +119,8 @@ def _text_surely_writes(text: str) -> bool:
     first = text.split(None, 1)[:1]
     if first and first[0].upper() in _SQL_WRITING_VERBS:
         return True
+    if _SQL_READER.match(text):
+        return False
     bare = _HARMLESS_REDIRECT.sub(" ", _QUOTED.sub("_", text.split("<<", 1)[0]))
     if not _SHELL_HEAD.match(bare):
         return False
@@ -136,8 +138,10 @@ def _command_surely_writes(words: list[str]) -> bool:
     if head == "git":
         verbs = [word for word in words[1:] if not word.startswith("-")]
         return bool(verbs) and verbs[0] in _GIT_WRITERS
-    if head == "sed":
-        return bool(_WRITING_FLAGS["sed"].search(" ".join(words[1:])))
+    if head in ("sed", "find"):
+        rest = " ".join(words[1:])
+        runs = _EXEC.findall(f" {rest}")
+        return bool(_WRITING_FLAGS[head].search(rest)) or any(command in _WRITERS for command in runs)
     return head in _WRITERS
 
 

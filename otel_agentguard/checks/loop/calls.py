@@ -19,9 +19,11 @@ from otel_agentguard.reading import only_reads, surely_writes
 
 _MAX_CALLS = 2048
 _MAX_OUTCOMES = 2048
-_MAX_SHORT_ANSWERS = 64
+_MAX_ANSWERS = 1024
+_MAX_TELLERS = 64
 _MAX_IN_FLIGHT = 1024
 _AGENT_BITS = 8
+_32_BITS = 0xFFFFFFFF
 _CHANGES = frozenset({Effect.WRITE, Effect.SIDE_EFFECT})
 _PACED = frozenset({Effect.WAIT, Effect.GENERATOR})
 _CHANGED = {
@@ -34,6 +36,7 @@ _CHANGED = {
 }
 
 
+_TELLING_CHARS = 200
 _ECHO_CHARS = 2000
 _ECHO_MIN_CHARS = 3
 
@@ -48,6 +51,7 @@ class Calls:
 
     __slots__ = (
         "_agents",
+        "_answers",
         "_batch",
         "_in_flight",
         "_marks",
@@ -55,8 +59,8 @@ class Calls:
         "_run",
         "_rounds",
         "_seen",
-        "_short",
         "_streaks",
+        "_tellers",
     )
 
     def __init__(self, run: RunInfo, marks: Marks) -> None:
@@ -68,7 +72,8 @@ class Calls:
         self._rounds = Rounds()
         self._in_flight: dict[bytes, int] = {}
         self._batch: tuple[str, set[bytes]] | None = None
-        self._short: dict[bytes, bytes] = {}
+        self._answers = PackedMap(_MAX_ANSWERS)
+        self._tellers: set[str] = set()
         self._agents: list[str] = []
 
     def begin_intent(self) -> None:
@@ -160,6 +165,8 @@ class Calls:
         spared = streak.spared_by(marks)
         doubt = marks.doubt > streak.step
         spaced = marks.wait > streak.step
+        idle = not spaced and max(marks.stir, marks.write) <= streak.step and not self._changes(call)
+        call.redundant = idle and digest == streak.digest
         back_to_back = marks.news <= streak.step
         answer = None if digest == streak.digest and streak.answer is not None else Answer(digest, call.result)
         if broken:
@@ -179,15 +186,15 @@ class Calls:
         self._streaks.touch(call.fingerprint or b"")
         if broken or streak.grade is Grade.NEW:
             return []
-        return self._judge(call, streak, doubt=doubt, spaced=spaced)
+        call.redundant = call.redundant or (idle and streak.grade in (Grade.EQUAL, Grade.ORDER, Grade.ALIKE))
+        return self._judge(call, streak, spaced=spaced)
 
-    def _judge(self, call: ToolCall, streak: Streak, *, doubt: bool, spaced: bool) -> list[Finding]:
+    def _judge(self, call: ToolCall, streak: Streak, *, spaced: bool) -> list[Finding]:
         repeats = {Grade.NUMBERS: streak.numbers, Grade.ALIKE: streak.alike}.get(streak.grade, streak.count)
         call.repeats = repeats - 1
         if call.repeats:
             exact = streak.grade in (Grade.EQUAL, Grade.ORDER)
             call.similarity = Similarity.EXACT if exact else Similarity.MASKED
-        call.redundant = streak.grade is Grade.EQUAL and not doubt and not spaced and repeats > 1
         if streak.grade in (Grade.NUMBERS, Grade.ALIKE) and spaced:
             return []
         row, count = self._row(call, streak, spaced=spaced, extra=0)
@@ -319,39 +326,55 @@ class Calls:
             marks.wait = call.step
         if not new:
             return
-        if call.effect in _CHANGES:
-            if call.outcome is Outcome.OK:
-                marks.write = call.step
-        elif self._says_nothing(call, key, digest):
-            return
-        elif call.effect is Effect.UNKNOWN:
-            self._note_unknown(call)
-        marks.news = call.step
-        self._run.progress += 1
+        says_nothing = self._says_nothing(call, key, digest)
+        changes = call.outcome is Outcome.OK and self._changes(call)
+        if changes:
+            marks.write = call.step
+        elif call.effect is Effect.UNKNOWN and call.outcome is Outcome.OK and not self._reads(call):
+            if self._may_change(call, says_nothing=says_nothing):
+                marks.stir = call.step
+            if not says_nothing:
+                marks.doubt = call.step
+        if changes or not says_nothing:
+            marks.news = call.step
+            self._run.progress += 1
 
     def _says_nothing(self, call: ToolCall, key: bytes, digest: bytes) -> bool:
-        """Whether the answer is one that other calls got too, but for the caller's own words in it."""
+        """Whether another call got the same answer, but for the caller's own words in it."""
         result = call.result
-        if isinstance(result, str) and len(result) > _ECHO_CHARS:
-            return False
-        content = text.text_of(result)
-        rest = _without_arguments(content, call.arguments)
-        if rest is content and not text.is_short(content):
-            return False
-        told = digest if rest is content else xxh3_128_digest(rest.encode("utf-8", "surrogatepass"))
-        first = self._short.setdefault(told, key)
-        if len(self._short) > _MAX_SHORT_ANSWERS:
-            del self._short[next(iter(self._short))]
-        return first != key
+        if not isinstance(result, str) or len(result) <= _ECHO_CHARS:
+            content = text.text_of(result)
+            rest = _without_arguments(content, call.arguments)
+            if rest is not content:
+                digest = xxh3_128_digest(rest.encode("utf-8", "surrogatepass"))
+        asked = hash(key) & _32_BITS
+        first = self._answers.get(hash(digest))
+        if first is None:
+            self._answers.put(hash(digest), asked)
+        return first is not None and first != asked
 
-    def _note_unknown(self, call: ToolCall) -> None:
-        """What a call of unknown effect may have changed, by the form of its command where that tells."""
-        if not self._run.settings.loop.dry_commands:
-            self._marks.doubt = call.step
-        elif call.outcome is Outcome.OK and surely_writes(call.arguments):
-            self._marks.write = call.step
-        elif not only_reads(call.arguments):
-            self._marks.doubt = call.step
+    def _may_change(self, call: ToolCall, *, says_nothing: bool) -> bool:
+        """Whether an answer looks like that of a change: brief, and no list that is merely empty.
+
+        A tool that has only ever answered with silence changes nothing.
+        """
+        content = text.text_of(call.result, 2 * _TELLING_CHARS).strip()
+        if content:
+            if len(self._tellers) < _MAX_TELLERS:
+                self._tellers.add(call.tool)
+            if text.is_empty_answer(content) or len(content) >= _TELLING_CHARS:
+                return False
+            return text.is_short(content) or not says_nothing
+        return call.tool in self._tellers
+
+    def _reads(self, call: ToolCall) -> bool:
+        return self._run.settings.loop.dry_commands and only_reads(call.arguments)
+
+    def _changes(self, call: ToolCall) -> bool:
+        """Whether the call itself changes something: made again it is a second effect, not an idle repeat."""
+        if call.effect is Effect.UNKNOWN:
+            return self._run.settings.loop.dry_commands and surely_writes(call.arguments)
+        return call.effect in _CHANGES
 
     def _note_pause(self, call: ToolCall) -> None:
         ended = self._marks.ended_s

@@ -11,7 +11,7 @@ from otel_agentguard.checks.loop.near import Near
 from otel_agentguard.checks.loop.subjects import Subjects
 from otel_agentguard.checks.loop.talk import Talk
 from otel_agentguard.events import Compaction, Event, Handoff, Message, ModelCall, ToolCall, Turn
-from otel_agentguard.findings import CheckName, Finding
+from otel_agentguard.findings import CheckName, Finding, Severity
 from otel_agentguard.protocols import Embedder, RunInfo
 
 _LONG_PROMPT_CHARS = 80
@@ -82,7 +82,9 @@ class LoopRun:
         near = self._near.after(call)
         semantic = self._subjects.after(call)
         exact = self._calls.after(call)
-        return exact or near or semantic
+        if any(finding.severity is not Severity.INFO for finding in exact):
+            return exact
+        return [*exact, *(near or semantic)]
 
     def _take_message(self, message: Message) -> Sequence[Finding]:
         if message.text:

@@ -13,6 +13,7 @@ class Marks:
         write: A declared write succeeded with an outcome that is new in this run.
         intent: A new intent began: what succeeded before may be done again.
         doubt: A call of unknown effect brought something new: it may have changed anything.
+        stir: Such a call whose answer was brief; what answers at length rather reads than changes.
         wait: Time passed on purpose: a wait tool, or a pause.
         compaction: The model may have lost what it read.
         news: A call brought information that the run did not have.
@@ -23,6 +24,7 @@ class Marks:
     write: int = 0
     intent: int = 0
     doubt: int = 0
+    stir: int = 0
     wait: int = 0
     compaction: int = 0
     news: int = 0

@@ -93,6 +93,15 @@ class PackedMap:
         self._count = 0
         self._turn = 0
 
+    def get(self, key: int) -> int | None:
+        """The value of a key; None when it is not known."""
+        key = (key & _MASK) or 1
+        first = (key % self._buckets) * _WAYS
+        for place in range(first, first + _WAYS):
+            if self._keys[place] == key:
+                return self._values[place]
+        return None
+
     def put(self, key: int, value: int) -> int | None:
         """Set the value of a key.
 
