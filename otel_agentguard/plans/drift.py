@@ -159,7 +159,7 @@ class FollowedPlan:
         arguments = call.arguments or {}
         asked = _key(call.tool)
         mine = [(step, _differing(step, arguments)) for step in self._by_place.values() if asked in step.names]
-        step, differing = self._choose(mine, call.agent)
+        step, differing = self._choose(mine, call)
         if step is not None:
             placement = self._placement(step, differing)
             step.reserved = True
@@ -227,15 +227,14 @@ class FollowedPlan:
         )
 
     def _choose(
-        self, mine: Sequence[tuple[_Step, tuple[str, ...]]], agent: str
+        self, mine: Sequence[tuple[_Step, tuple[str, ...]]], call: ToolCall
     ) -> tuple[_Step | None, tuple[str, ...]]:
         """The step that a call carries out: one that it fits, also where another call had taken its place."""
         free = [pair for pair in mine if not pair[0].done and not pair[0].reserved]
-        free.sort(key=lambda pair: pair[0].planned.agent not in (None, agent))
         taken = [pair for pair in mine if pair[0].done and pair[0].drifted]
-        for step, differing in (*free, *taken):
-            if not differing:
-                return step, differing
+        fitting = [pair for pair in (*free, *taken) if not pair[1]]
+        if fitting:
+            return max(fitting, key=lambda pair: _fit(pair[0], call))
         return min(free, key=lambda pair: len(pair[1]), default=(None, ()))
 
     def _placement(self, step: _Step, differing: tuple[str, ...]) -> Placement:
@@ -279,6 +278,13 @@ def _differing(step: _Step, arguments: Mapping[str, object]) -> tuple[str, ...]:
     return tuple(
         name for name, value in step.known.items() if name in arguments and not _compatible(value, arguments[name])
     )
+
+
+def _fit(step: _Step, call: ToolCall) -> tuple[int, bool]:
+    """How well a call fits a step that it can carry out: values to the letter, then the agent."""
+    arguments = call.arguments or {}
+    exact = sum(name in arguments and arguments[name] == value for name, value in step.known.items())
+    return exact, step.planned.agent in (None, call.agent)
 
 
 def _compatible(planned: object, given: object) -> bool:

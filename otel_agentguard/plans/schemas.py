@@ -64,20 +64,14 @@ class ArgumentSchema:
     """The arguments of one tool; made by `compile_schema`.
 
     Attributes:
-        names: Names of the arguments, in the order of the schema.
-        required: Names that every call must give.
         anything: Nothing is known of the arguments, so that none can be wrong.
     """
 
-    __slots__ = ("_fast", "_schema", "_validator", "anything", "names", "required")
+    __slots__ = ("_fast", "_validator", "anything")
 
     def __init__(self, schema: Mapping[str, object]) -> None:
         prepared = _prepared(schema)
-        properties = prepared.get("properties", {})
-        self.names: tuple[str, ...] = tuple(properties)
-        self.required: tuple[str, ...] = tuple(prepared.get("required", ()))
         self.anything = not prepared
-        self._schema = prepared
         cls = validators.validator_for(prepared, default=jsonschema.Draft202012Validator)
         self._validator = _tolerant(cls)(prepared, registry=referencing.Registry())
         self._fast = None if self.anything else _fast_validator(prepared)
@@ -110,10 +104,13 @@ class ArgumentSchema:
                 break
         return sorted(found.values(), key=lambda violation: _RANK[violation.code])
 
-    def describe(self, name: str) -> str:
-        """What the schema wants for one argument, in words."""
-        properties = self._schema.get("properties", {})
-        return describe(properties.get(name, {}))
+    def try_out(self) -> None:
+        """Let jsonschema walk the schema once, so that what is broken in it raises here.
+
+        Raises:
+            Exception: Whatever it makes jsonschema raise.
+        """
+        next(self._validator.iter_errors({}), None)
 
 
 def compile_schema(schema: Mapping[str, object], *, tool: str) -> ArgumentSchema:
@@ -177,7 +174,7 @@ def _checked(schema: Mapping[str, object]) -> ArgumentSchema:
         cls.check_schema(prepared)
         _check_references(prepared)
         made = ArgumentSchema(schema)
-        made.violations({})
+        made.try_out()
     except jsonschema.SchemaError as exc:
         where = "/".join(map(str, exc.absolute_path)) or "its root"
         raise ConfigError(f"the schema is broken at {where}: {shorten(exc.message, 200)}") from exc

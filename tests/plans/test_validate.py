@@ -25,7 +25,10 @@ TOOLS = ToolRegistry(
                 "required": ["query"],
             },
         ),
-        ToolSpec(name="get_asset", schema={**OBJECT, "properties": {"asset": {"type": "integer"}}, "required": ["asset"]}),
+        ToolSpec(
+            name="get_asset",
+            schema={**OBJECT, "properties": {"asset": {"type": "integer"}}, "required": ["asset"]},
+        ),
         ToolSpec(name="charge", effect=Effect.SIDE_EFFECT, identity=("invoice",)),
         ToolSpec(name="list_sites", schema={**OBJECT, "properties": {}}),
     ]
