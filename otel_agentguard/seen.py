@@ -10,14 +10,16 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 from otel_agentguard.events import Event, Handoff, Memory, Message, ModelCall, Plan, ToolCall
+from otel_agentguard.fingerprint import text_digest
 
 SEAM = "agentguard"
 _KEPT = 64
+_SHORT_CHARS = 200
 
 _K = TypeVar("_K")
 
@@ -27,22 +29,54 @@ class Sighting:
     """One side's account of an event.
 
     Attributes:
-        event: What it tells of.
+        event: What it tells of; None once the event is over, when its identity is all that is kept.
         source: Who tells: `SEAM`, or the instrumentation scope of the span.
         started_ns: When the event began, nanoseconds since the epoch.
         ended_ns: When it ended; None while it goes on.
         span_id: The span that tells of it; 0 where none does.
         parent_id: The span above that one; 0 where there is none.
         others: Who has told of the same event since.
+        identity: What tells it from other events; None while it goes on.
     """
 
-    event: Event
+    event: Event | None
     source: str
     started_ns: int
     ended_ns: int | None = None
     span_id: int = 0
     parent_id: int = 0
     others: tuple[str, ...] = ()
+    identity: Identity | None = None
+
+    def known(self) -> Identity:
+        """What is known by now to tell the event from others."""
+        if self.identity is not None:
+            return self.identity
+        return _NOTHING if self.event is None else _identity(self.event)
+
+
+@dataclass(slots=True, eq=False)
+class Identity:
+    """What tells one event from others; small, whatever the event holds.
+
+    Attributes:
+        kind: What sort of event it is.
+        name: Tool, agent, model, or the entry of a memory.
+        call_id: The id that the model gave a tool call.
+        digest: Fingerprint of a call, digest of a message or a plan.
+        arguments: Those arguments of a call that are no lists or objects, long texts as their digest.
+        output_tokens: Tokens that a model wrote.
+    """
+
+    kind: type[Event]
+    name: str = ""
+    call_id: str | None = None
+    digest: bytes | None = None
+    arguments: Mapping[str, object] | None = None
+    output_tokens: int | None = None
+
+
+_NOTHING = Identity(Event)
 
 
 class SeenEvents:
@@ -70,6 +104,7 @@ class SeenEvents:
 
     def end(self, sighting: Sighting) -> None:
         """Note that the event is over: it returned, raised or was refused."""
+        _close(sighting)
         sighting.ended_ns = self._now_ns()
 
     def is_news(self, told: Sighting) -> bool:
@@ -81,6 +116,7 @@ class SeenEvents:
         Args:
             told: What a span tells, complete.
         """
+        _close(told)
         with self._lock:
             best = self._same(told)
             if best is None:
@@ -93,22 +129,19 @@ class SeenEvents:
         if self._sources.keys() <= {told.source} and told.span_id not in self._parents:
             return None
         best: Sighting | None = None
-        call_id = _call_id(told)
+        mine = told.known()
         for earlier in self._sightings:
             # Most are long over; this look at them is all that they cost.
             ended_ns = earlier.ended_ns
-            if (
-                ended_ns is not None
-                and ended_ns < told.started_ns
-                and (call_id is None or _call_id(earlier) != call_id)
-            ):
+            apart = ended_ns is not None and ended_ns < told.started_ns
+            if apart and (mine.call_id is None or earlier.identity is None or earlier.identity.call_id != mine.call_id):
                 continue
-            if earlier.source == told.source:
-                if earlier.parent_id == 0 or earlier.parent_id != told.span_id:
-                    continue
-            elif told.source in earlier.others:
+            its_own = earlier.source == told.source
+            if its_own and (earlier.parent_id == 0 or earlier.parent_id != told.span_id):
                 continue
-            if _is_same(earlier, told) and (best is None or _gap(earlier, told) < _gap(best, told)):
+            if not its_own and told.source in earlier.others:
+                continue
+            if _is_same(earlier, told, its_own=its_own) and (best is None or _gap(earlier, told) < _gap(best, told)):
                 best = earlier
         return best
 
@@ -134,24 +167,60 @@ def _uncount(counts: dict[_K, int], key: _K) -> None:
         del counts[key]
 
 
+def _close(sighting: Sighting) -> None:
+    if sighting.event is not None:
+        sighting.identity = _identity(sighting.event)
+        sighting.event = None
+
+
+def _identity(event: Event) -> Identity:
+    kind = type(event)
+    if isinstance(event, ToolCall):
+        arguments = None if event.arguments is None else _short(event.arguments)
+        return Identity(kind, event.tool, event.call_id, event.fingerprint, arguments)
+    if isinstance(event, Message):
+        return Identity(kind, event.agent, digest=event.digest)
+    if isinstance(event, ModelCall):
+        return Identity(kind, event.model, output_tokens=event.output_tokens)
+    if isinstance(event, Handoff):
+        return Identity(kind, event.to)
+    if isinstance(event, Memory):
+        return Identity(kind, f"{event.operation} {event.key}")
+    if isinstance(event, Plan):
+        return Identity(kind, digest=event.digest)
+    return Identity(kind)
+
+
+def _short(arguments: Mapping[str, object]) -> Mapping[str, object]:
+    """The arguments that cost little to keep; long texts as their digest."""
+    return {
+        name: text_digest(value) if isinstance(value, str) and len(value) > _SHORT_CHARS else value
+        for name, value in arguments.items()
+        if value is None or isinstance(value, str | bool | int | float)
+    }
+
+
 def _gap(one: Sighting, other: Sighting) -> int:
     return abs(one.started_ns - other.started_ns)
 
 
-def _is_same(earlier: Sighting, told: Sighting) -> bool:
-    one, other = earlier.event, told.event
-    if type(one) is not type(other):
+def _is_same(earlier: Sighting, told: Sighting, *, its_own: bool) -> bool:
+    one, other = earlier.known(), told.known()
+    if one.kind is not other.kind:
         return False
-    if isinstance(one, ToolCall) and isinstance(other, ToolCall):
+    if one.kind is ToolCall:
         if one.call_id is not None and other.call_id is not None:
-            return one.call_id == other.call_id and one.tool == other.tool
-        return _overlap(earlier, told) and one.tool == other.tool and _same_arguments(one, other)
-    return _overlap(earlier, told) and _same_content(one, other)
-
-
-def _call_id(sighting: Sighting) -> str | None:
-    event = sighting.event
-    return event.call_id if isinstance(event, ToolCall) else None
+            return one.call_id == other.call_id and one.name == other.name
+        return _overlap(earlier, told) and one.name == other.name and _same_arguments(one, other)
+    if not _overlap(earlier, told):
+        return False
+    if one.kind is Message:
+        if its_own or one.digest is None or other.digest is None:
+            return one.name == other.name and (one.digest == other.digest or not its_own)
+        return one.digest == other.digest
+    if one.kind is ModelCall:
+        return _same_model_call(one, other)
+    return one.name == other.name and one.digest == other.digest
 
 
 def _overlap(earlier: Sighting, told: Sighting) -> bool:
@@ -160,41 +229,22 @@ def _overlap(earlier: Sighting, told: Sighting) -> bool:
     return earlier.ended_ns is None or told.started_ns <= earlier.ended_ns
 
 
-def _same_arguments(one: ToolCall, other: ToolCall) -> bool:
-    if one.fingerprint is None or other.fingerprint is None or one.fingerprint == other.fingerprint:
+def _same_arguments(one: Identity, other: Identity) -> bool:
+    if one.digest is None or other.digest is None or one.digest == other.digest:
         return True
     mine, theirs = one.arguments, other.arguments
     if not mine or not theirs:
         return False
-    try:
-        # A seam leaves out what is no part of the identity, spans leave out what the framework hands in.
-        common = mine.keys() & theirs.keys()
-        if common:
-            return all(mine[name] == theirs[name] for name in common)
-        # OpenInference records the lone argument of a LangChain tool as its bare value, without the name.
-        return len(mine) == len(theirs) == 1 and next(iter(mine.values())) == next(iter(theirs.values()))
-    except Exception:
-        return False
+    # A seam leaves out what is no part of the identity, spans leave out what the framework hands in.
+    common = mine.keys() & theirs.keys()
+    if common:
+        return all(mine[name] == theirs[name] for name in common)
+    # OpenInference records the lone argument of a LangChain tool as its bare value, without the name.
+    return len(mine) == len(theirs) == 1 and next(iter(mine.values())) == next(iter(theirs.values()))
 
 
-def _same_content(one: Event, other: Event) -> bool:
-    if isinstance(one, Message) and isinstance(other, Message):
-        if one.digest is None or other.digest is None:
-            return one.agent == other.agent
-        return one.digest == other.digest
-    if isinstance(one, ModelCall) and isinstance(other, ModelCall):
-        return _same_model_call(one, other)
-    if isinstance(one, Handoff) and isinstance(other, Handoff):
-        return one.to == other.to
-    if isinstance(one, Memory) and isinstance(other, Memory):
-        return one.operation is other.operation and one.key == other.key
-    if isinstance(one, Plan) and isinstance(other, Plan):
-        return one.digest == other.digest
-    return False
-
-
-def _same_model_call(one: ModelCall, other: ModelCall) -> bool:
-    """Names of models differ by a date or a provider in front; the answer's length is one number."""
+def _same_model_call(one: Identity, other: Identity) -> bool:
+    """Names of models differ by a date or a provider in front; the length of the answer is one number."""
     if one.output_tokens is not None and other.output_tokens is not None:
         return one.output_tokens == other.output_tokens
-    return not one.model or not other.model or one.model in other.model or other.model in one.model
+    return not one.name or not other.name or one.name in other.name or other.name in one.name

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from otel_agentguard.events import Event, Memory, MemoryOperation, Message, ModelCall, ToolCall
+from otel_agentguard.fingerprint import call_digest, text_digest
+from otel_agentguard.seen import SeenEvents, Sighting
+
+
+class Clock:
+    """Nanoseconds that are moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1000
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def seen(clock: Clock) -> SeenEvents:
+    return SeenEvents(now_ns=clock)
+
+
+def call(tool: str = "lookup", *, call_id: str | None = None, **arguments: object) -> ToolCall:
+    return ToolCall(tool=tool, arguments=arguments, fingerprint=call_digest(tool, arguments), call_id=call_id)
+
+
+def told(
+    event: Event, started: int, ended: int, *, by: str = "genai", span_id: int = 0, parent_id: int = 0
+) -> Sighting:
+    return Sighting(event, by, started, ended, span_id, parent_id)
+
+
+def test_a_span_inside_an_open_seam_is_no_news(seen: SeenEvents) -> None:
+    seen.begin(call(q="x"))
+
+    assert not seen.is_news(told(call(q="x"), 1001, 1002))
+
+
+def test_a_span_that_ended_before_the_seam_began_is_news(seen: SeenEvents) -> None:
+    seen.begin(call(q="x"))
+
+    assert seen.is_news(told(call(q="x"), 900, 950))
+
+
+def test_a_span_that_began_after_the_seam_ended_is_news(seen: SeenEvents, clock: Clock) -> None:
+    sighting = seen.begin(call(q="x"))
+    clock.now = 2000
+    seen.end(sighting)
+
+    assert seen.is_news(told(call(q="x"), 2001, 2002))
+
+
+def test_other_arguments_at_the_same_time_are_another_call(seen: SeenEvents) -> None:
+    seen.begin(call(q="x"))
+
+    assert seen.is_news(told(call(q="y"), 1001, 1002))
+
+
+def test_arguments_that_only_one_side_sees_do_not_make_another_call(seen: SeenEvents) -> None:
+    seen.begin(call(q="x", idempotency_key="k"))
+
+    assert not seen.is_news(told(call(q="x", config="c"), 1001, 1002))
+
+
+def test_one_seam_call_stands_for_one_span_of_each_instrumentation(seen: SeenEvents) -> None:
+    seen.begin(call(q="x"))
+
+    news = [seen.is_news(told(call(q="x"), 1001, 1002, by=by)) for by in ("genai", "openinference", "genai")]
+
+    assert news == [False, False, True]
+
+
+def test_call_ids_that_a_model_reuses_in_later_turns_do_not_hide_later_calls(seen: SeenEvents) -> None:
+    news = [
+        seen.is_news(told(call(call_id="call_1", q=f"{turn}"), turn, turn + 1, by=by))
+        for turn in range(3)
+        for by in ("genai", "openinference")
+    ]
+
+    assert news == [True, False, True, False, True, False]
+
+
+def test_a_span_right_above_one_of_its_own_kind_tells_the_same_call(seen: SeenEvents) -> None:
+    seen.is_news(told(call(q="x"), 1001, 1002, span_id=2, parent_id=1))
+
+    assert not seen.is_news(told(call(q="x"), 1000, 1003, span_id=1))
+
+
+def test_an_agent_that_hands_on_the_words_of_another_has_spoken_too(seen: SeenEvents) -> None:
+    inner = Message(agent="worker", digest=text_digest("done"))
+    outer = Message(agent="lead", digest=text_digest("done"))
+
+    assert seen.is_news(told(inner, 1001, 1002, span_id=2, parent_id=1))
+    assert seen.is_news(told(outer, 1000, 1003, span_id=1))
+
+
+def test_model_calls_that_wrote_unequal_answers_are_two(seen: SeenEvents) -> None:
+    seen.is_news(told(ModelCall(model="gpt-9", output_tokens=5), 1000, 1010))
+
+    assert seen.is_news(told(ModelCall(model="gpt-9", output_tokens=6), 1001, 1009, by="openinference"))
+
+
+def test_model_names_may_differ_by_a_date_or_a_provider(seen: SeenEvents) -> None:
+    seen.is_news(told(ModelCall(model="gpt-9-2026-11-30"), 1000, 1010))
+
+    assert not seen.is_news(told(ModelCall(model="gpt-9"), 1001, 1009, by="openinference"))
+
+
+def test_reads_and_writes_of_one_memory_are_two_events(seen: SeenEvents) -> None:
+    seen.begin(Memory(operation=MemoryOperation.WRITE, key="m1"))
+
+    assert seen.is_news(told(Memory(operation=MemoryOperation.READ, key="m1"), 1001, 1002))
+
+
+def test_an_old_event_is_forgotten_when_many_newer_ones_have_come(seen: SeenEvents) -> None:
+    seen.begin(call(q="x"))
+    for number in range(100):
+        seen.end(seen.begin(call(q=f"other {number}")))
+
+    assert seen.is_news(told(call(q="x"), 1001, 1002))
+
+
+def test_what_is_kept_of_an_event_that_is_over_is_small(seen: SeenEvents) -> None:
+    large = call(text="x" * 1_000_000, rows=list(range(10_000)))
+    large.result = "y" * 1_000_000
+
+    sighting = seen.begin(large)
+    seen.end(sighting)
+
+    assert sighting.event is None
+    assert sum(sys.getsizeof(value) for value in (sighting.known().arguments or {}).values()) < 1000
