@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from itertools import groupby
 
 import click
 from rich.console import Console
 from rich.table import Table
 
+from otel_agentguard.cli.provider import late_provider
 from otel_agentguard.config import Budget, LoopSettings
 from otel_agentguard.demo.scenes import SCENES
 from otel_agentguard.demo.stage import Played, Stage
@@ -48,7 +50,7 @@ def command(once: bool, port: int | None, host: str) -> int:
         on_finding=stage.on_finding,
     )
     try:
-        with _serving(guard, host, port):
+        with _serving(guard, host, port), _traced(guard, served=port is not None):
             return _play(stage) if once else _play_on(stage)
     finally:
         guard.shutdown()
@@ -86,6 +88,13 @@ def _serving(guard: AgentGuard, host: str, port: int | None) -> Iterator[None]:
         yield
     finally:
         server.stop()
+
+
+def _traced(guard: AgentGuard, *, served: bool) -> AbstractContextManager[None]:
+    """Spans behind the metrics, for exemplars and for a collector that the environment names."""
+    if guard.guard is None or not served:
+        return nullcontext()
+    return late_provider(os.environ, guard.guard.meet_provider)
 
 
 @contextmanager

@@ -46,7 +46,7 @@ class _ProgramCommand(click.Command):
     help="How far the guard may go; the settings say it otherwise.",
 )
 @click.option("-m", "module", metavar="MODULE", help="Run a module as a script, as python -m does.")
-@click.argument("words", nargs=-1, metavar="SCRIPT [ARGS]...", type=click.UNPROCESSED)
+@click.argument("words", nargs=-1, metavar="SCRIPT|-m MODULE [ARGS]...", type=click.UNPROCESSED)
 def command(mode: str | None, module: str | None, words: tuple[str, ...]) -> int:
     """Run a Python application under guard, with every instrumentation that is installed.
 
