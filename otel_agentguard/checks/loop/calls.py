@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from xxhash import xxh3_128_digest
+from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 from otel_agentguard import text, words
 from otel_agentguard.checks.loop.grades import Answer, Grade
@@ -96,7 +96,8 @@ class Calls:
         ahead = self._rounds.upcoming(key, call.agent)
         if ahead is not None and (found := self._round_finding(call, ahead)):
             return (found,)
-        doubted = streak.doubted or self._marks.doubt > streak.step
+        changed = self._marks.stir if streak.failing else self._marks.doubt
+        doubted = streak.doubted or changed > streak.step
         spaced = self._marks.wait > streak.step
         row, count = self._row(call, streak, spaced=spaced, extra=1)
         found = self._finding(call, streak, row, count, doubted=doubted)
@@ -128,8 +129,10 @@ class Calls:
 
     def _took(self, call: ToolCall, key: bytes, digest: bytes) -> Sequence[Finding]:
         marks = self._marks
-        new = self._outcomes.add(hash((key, digest)))
-        earlier = self._seen.put(hash(key), call.step << _AGENT_BITS | self._agent_number(call.agent))
+        outcome = xxh3_64_intdigest(key + digest)
+        new = self._outcomes.add(outcome)
+        agent = self._agent_number(call.agent)
+        earlier = self._seen.put(_identity(key), call.step << _AGENT_BITS | agent)
         findings: list[Finding] = []
         if earlier is not None:
             streak = self._streaks.get(key)
@@ -137,8 +140,7 @@ class Calls:
                 streak = self._second(call, earlier, None if new else digest)
                 self._streaks.put(key, streak)
             findings = self._advance(call, streak, digest, new=new)
-        token = hash((call.agent, key, digest))
-        self._rounds.push(token, key, call.agent, call.step, known=not new)
+        self._rounds.push(agent << 64 | outcome, key, call.agent, call.step, known=not new)
         self._note_effect(call, key, digest, new=new)
         if not new and (now := self._rounds.current()) is not None and (found := self._round_finding(call, now)):
             return [found, *(f for f in findings if f.kind is Kind.REDUNDANT)]
@@ -163,7 +165,7 @@ class Calls:
         streak.own_repeat = streak.own_repeat or own
         broken = streak.broken_by(marks)
         spared = streak.spared_by(marks)
-        doubt = marks.doubt > streak.step
+        doubt = (marks.stir if streak.failing else marks.doubt) > streak.step
         spaced = marks.wait > streak.step
         idle = not spaced and max(marks.stir, marks.write) <= streak.step and not self._changes(call)
         call.redundant = idle and digest == streak.digest
@@ -347,10 +349,10 @@ class Calls:
             rest = _without_arguments(content, call.arguments)
             if rest is not content:
                 digest = xxh3_128_digest(rest.encode("utf-8", "surrogatepass"))
-        asked = hash(key) & _32_BITS
-        first = self._answers.get(hash(digest))
+        asked = _identity(key) & _32_BITS
+        first = self._answers.get(_identity(digest))
         if first is None:
-            self._answers.put(hash(digest), asked)
+            self._answers.put(_identity(digest), asked)
         return first is not None and first != asked
 
     def _may_change(self, call: ToolCall, *, says_nothing: bool) -> bool:
@@ -403,6 +405,10 @@ class Calls:
                 self._agents.append(agent)
                 return len(self._agents) - 1
             return 0
+
+
+def _identity(digest: bytes) -> int:
+    return int.from_bytes(digest[:8], "little")
 
 
 def _without_arguments(content: str, arguments: Mapping[str, object] | None) -> str:

@@ -9,7 +9,7 @@ from xxhash import xxh3_128_digest
 
 from otel_agentguard import text, words
 from otel_agentguard.checks.loop.marks import Marks
-from otel_agentguard.checks.loop.packed import PackedSet
+from otel_agentguard.checks.loop.packed import PackedSet, word_identity
 from otel_agentguard.events import Message, Similarity
 from otel_agentguard.findings import CheckName, Finding, Kind, Limits, Severity
 from otel_agentguard.protocols import RunInfo
@@ -74,7 +74,7 @@ class Conversation:
         told = text.content_words(content)
         if not told:
             return 1.0
-        new = sum(said.add(hash(word)) for word in told)
+        new = sum(said.add(word_identity(word)) for word in told)
         return 1.0 - new / len(told)
 
     def _finding(self, message: Message, agents: list[str], rounds: int, limits: Limits) -> Finding:

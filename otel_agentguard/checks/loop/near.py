@@ -28,6 +28,7 @@ _HEARD_CHARS = 1500
 _MAX_HEARD = 16
 _QUOTED = re.compile(r"'[^'\n]{0,80}'|\"[^\"\n]{0,80}\"|`[^`\n]{0,80}`|\[[^\]\n]{0,80}\]")
 
+_TEXTLESS = b"?"
 _WORD = re.compile(r"[\w#]+")
 
 
@@ -85,6 +86,8 @@ class Near:
         key = (call.tool, outcome)
         family = self._families.get(key)
         form = form_of(call.arguments)
+        if failing and family is None:
+            family = self._adopt_textless(key, form, named)
         if family is None or self._broken(family, failing=failing):
             self._begin(key, call, form, named)
             self._hear_result(call)
@@ -103,13 +106,27 @@ class Near:
         result = call.result
         if call.result_digest is None or (isinstance(result, str) and len(result) > _MASKED_CHARS and not failing):
             return call.result_digest or b"", b""
-        content = text.text_of(result, 2 * _MASKED_CHARS)
+        content = "" if result is None else text.text_of(result, 2 * _MASKED_CHARS)
+        if failing and not content:
+            return _TEXTLESS, b""
         for value in (call.arguments or {}).values():
             if isinstance(value, str) and len(value) > 2:
                 content = content.replace(value, "\0")
         if failing:
             return _failure(_QUOTED.sub(" ", content)) + b"!", _failure(content)
         return _digest("\n".join(sorted(content.split("\n")))), b""
+
+    def _adopt_textless(self, key: tuple[str, bytes], form: Form, named: bytes) -> _Family | None:
+        """Continue a family whose failures had no text, where this call asks for the same thing."""
+        textless = (key[0], _TEXTLESS)
+        family = self._families.get(textless)
+        if family is None:
+            return None
+        if min(likeness(member.form, form, failing=True) for member in family.members) is not Likeness.WORDS:
+            return None
+        family.named = named
+        self._families[key] = self._families.pop(textless)
+        return family
 
     def _broken(self, family: _Family, *, failing: bool) -> bool:
         if self._marks.write > family.step:
@@ -127,7 +144,8 @@ class Near:
     def _join(
         self, family: _Family, call: ToolCall, links: Sequence[tuple[Likeness, _Member]], form: Form
     ) -> _Member:
-        family.doubted = family.doubted or self._marks.doubt > family.step
+        changed = self._marks.stir if call.outcome is not Outcome.OK else self._marks.doubt
+        family.doubted = family.doubted or changed > family.step
         if self._marks.news > family.step:
             for member in family.members:
                 member.counts[Likeness.OTHER] = 0

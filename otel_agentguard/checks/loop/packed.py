@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from array import array
 
+from xxhash import xxh3_64_intdigest
+
 _WAYS = 4
 _FIRST_BUCKETS = 16
 _MASK = 0xFFFFFFFFFFFFFFFF
@@ -143,3 +145,8 @@ class PackedMap:
     def size_bytes(self) -> int:
         """Bytes that the table takes."""
         return self._keys.itemsize * len(self._keys) + self._values.itemsize * len(self._values)
+
+
+def word_identity(word: str) -> int:
+    """64 bits that are the same in every process, unlike `hash()` of a text."""
+    return xxh3_64_intdigest(word.encode("utf-8", "surrogatepass"))

@@ -17,7 +17,7 @@ from xxhash import xxh3_128_digest
 from otel_agentguard import text, words
 from otel_agentguard.checks.loop.likeness import is_prose
 from otel_agentguard.checks.loop.marks import Marks
-from otel_agentguard.checks.loop.packed import PackedSet
+from otel_agentguard.checks.loop.packed import PackedSet, word_identity
 from otel_agentguard.events import Effect, Outcome, Similarity, ToolCall
 from otel_agentguard.findings import CheckName, Finding, Kind, Limits, Severity
 from otel_agentguard.protocols import Embedder, RunInfo
@@ -141,7 +141,7 @@ class Subjects:
     def _adds(self, subject: _Subject, call: ToolCall) -> bool:
         """Whether the answer says something that no earlier one on this subject said."""
         told = text.words(text.text_of(call.result, _ANSWER_CHARS)[:_ANSWER_CHARS])
-        new = sum(subject.known.add(hash(word)) for word in told)
+        new = sum(subject.known.add(word_identity(word)) for word in told)
         return new > _NEW_SHARE * len(told)
 
     def _look_up(self, call: ToolCall, asked: str) -> Sequence[Finding]:
