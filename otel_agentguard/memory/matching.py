@@ -1,0 +1,349 @@
+"""How far a passage that was observed shows what a clause claims.
+
+Numbers, dates, ids, paths and names have to be there, with the same unit and beside the same label; words may
+be restated, but most of them have to be there too, and what is denied must be denied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+
+from otel_agentguard.memory.claims import Clause, Item
+from otel_agentguard.memory.lexicon import CJK_DONE, DEED_WORDS, DONE_FORMS, MONTHS
+from otel_agentguard.memory.text import Polarity, Token, TokenKind, Word, read
+
+ENOUGH = 0.75
+"""Share of a clause that has to be found where what it says last is not among it."""
+
+ENOUGH_WITH_TAIL = 0.5
+"""Share of a clause that has to be found where what it says last is among it."""
+
+_APPROXIMATION = Decimal("0.05")
+_NEARLY_VERBATIM = 2
+_FAILED = "+failure"
+_WENT_WELL = "+success"
+
+
+class Reading:
+    """A passage, ready to be asked what it shows.
+
+    Attributes:
+        text: The passage.
+        words: Tokens by stem, ids and paths by their folded form, pairs and single characters by themselves.
+        names: Tokens by every form under which they may be a name.
+        numbers: Tokens by every value that they can have.
+        days: Tokens that are dates.
+        paths: Folded paths.
+        segments: Stems of words by part of a sentence.
+        quantities: Values of numbers by part of a sentence, one tuple a number.
+        capitals: Capitalised words inside a sentence, by part of a sentence.
+        openings: Capitalised words that begin a sentence, likewise.
+    """
+
+    __slots__ = (
+        "_tokens",
+        "capitals",
+        "days",
+        "names",
+        "numbers",
+        "openings",
+        "paths",
+        "quantities",
+        "segments",
+        "text",
+        "words",
+    )
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.words: dict[str, list[Token]] = {}
+        self.names: dict[str, list[Token]] = {}
+        self.numbers: dict[str, list[Token]] = {}
+        self.days: list[Token] = []
+        self.paths: list[str] = []
+        self.segments: dict[int, set[str]] = {}
+        self.quantities: dict[int, list[tuple[str, ...]]] = {}
+        self.capitals: dict[int, set[str]] = {}
+        self.openings: dict[int, set[str]] = {}
+        self._tokens = read(text)
+        for token in self._tokens:
+            self._take(token)
+
+    def _take(self, token: Token) -> None:
+        word = token.word
+        kind = word.kind
+        if kind is TokenKind.NUMBER:
+            self.quantities.setdefault(token.segment, []).append(word.forms)
+            for form in word.forms:
+                self.numbers.setdefault(form, []).append(token)
+            return
+        self.words.setdefault(word.stem, []).append(token)
+        self.segments.setdefault(token.segment, set()).add(word.stem)
+        if kind is TokenKind.WORD:
+            for form in word.forms:
+                self.names.setdefault(form, []).append(token)
+            if word.capital:
+                where = self.openings if token.first else self.capitals
+                where.setdefault(token.segment, set()).add(word.stem)
+        elif kind is TokenKind.PAIR:
+            for character in word.text:
+                self.words.setdefault(character, []).append(token)
+        elif kind is TokenKind.DATE:
+            self.days.append(token)
+            for year, month, day in word.days:
+                for part in (year, day):
+                    if part is not None:
+                        self.numbers.setdefault(str(part), []).append(token)
+                self.words.setdefault(f"month {month}", []).append(token)
+        elif kind is TokenKind.PATH:
+            self.paths.append(word.stem)
+        elif kind is TokenKind.ID:
+            for digits in _runs_of_digits(word.stem):
+                self.numbers.setdefault(digits, []).append(token)
+
+    def failure_beside(self, token: Token) -> bool:
+        """Whether the sentence of a token says that something failed, other than `0 failed`."""
+        members = [one for one in self._tokens if one.sentence == token.sentence]
+        for at, one in enumerate(members):
+            if one.word.stem != _FAILED or one.polarity is Polarity.NEGATED:
+                continue
+            beside = members[max(0, at - 1) : at] + members[at + 1 : at + 2]
+            if not any(other.word.forms == ("0",) for other in beside):
+                return True
+        return False
+
+    def counts_success(self, number: Token) -> bool:
+        """Whether a number stands right beside a word of success: `5 passed`."""
+        at = next((at for at, one in enumerate(self._tokens) if one is number), 0)
+        return any(one.word.stem == _WENT_WELL for one in self._tokens[max(0, at - 1) : at + 2])
+
+    def tells_done(self, deed: str) -> bool:
+        """Whether it says, in the form of something done, that a deed was done."""
+        for token in self._tokens:
+            if DONE_FORMS.get(token.word.text.casefold()) == deed and token.polarity is not Polarity.NEGATED:
+                return True
+        return any(of == deed and phrase in self.text for phrase, of in CJK_DONE.items())
+
+    def names_deed(self, deed: str) -> bool:
+        """Whether it names a deed in whatever form."""
+        return any(DEED_WORDS.get(token.word.text.casefold()) == deed for token in self._tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """How a clause compares with one or more passages.
+
+    Attributes:
+        found: Places of the items that were found.
+        own: Places of those that the passages themselves show, not only what the call was about.
+        opposed: Places of the items that the passages deny, or that deny what they say.
+        swapped: Places of the numbers that belong to something else there.
+    """
+
+    found: frozenset[int]
+    own: frozenset[int]
+    opposed: frozenset[int] = frozenset()
+    swapped: frozenset[int] = frozenset()
+
+    def joined(self, other: Match) -> Match:
+        """Both together: what one passage opposes another may show."""
+        found = self.found | other.found
+        return Match(
+            found,
+            self.own | other.own,
+            (self.opposed | other.opposed) - found,
+            (self.swapped | other.swapped) - found,
+        )
+
+
+def match(clause: Clause, reading: Reading, subjects: frozenset[str] = frozenset()) -> Match:
+    """Compare a clause with a passage.
+
+    Args:
+        clause: What is claimed.
+        reading: What was observed.
+        subjects: Folded paths, ids and words that say what the observation was about; they can show a path,
+            an id or a word, never a number, a date or a name.
+    """
+    found, own, opposed, swapped = set(), set(), set(), set()
+    for place, item in enumerate(clause.items):
+        tokens = _tokens(item, reading)
+        if not tokens:
+            if _is_subject(item, subjects):
+                found.add(place)
+            continue
+        if all(token.polarity * item.polarity < 0 for token in tokens) or _failed_instead(item, clause, tokens, reading):
+            opposed.add(place)
+        elif item.word.kind is TokenKind.NUMBER and _belongs_elsewhere(item, clause, tokens, reading):
+            swapped.add(place)
+        else:
+            found.add(place)
+            own.add(place)
+    if _renamed(clause, found, reading):
+        return Match(frozenset(), frozenset(), frozenset(opposed), frozenset(swapped))
+    return Match(frozenset(found), frozenset(own), frozenset(opposed), frozenset(swapped))
+
+
+def shows(clause: Clause, matched: Match) -> bool:
+    """Whether what was found is enough to say that the clause was observed."""
+    if matched.opposed or matched.swapped or not matched.own:
+        return False
+    if any(item.hard and place not in matched.found for place, item in enumerate(clause.items)):
+        return False
+    share = coverage(clause, matched)
+    if share >= ENOUGH:
+        return True
+    if share < ENOUGH_WITH_TAIL:
+        return False
+    tail = any(item.tail and place in matched.own for place, item in enumerate(clause.items))
+    hard = any(item.hard for item in clause.items)
+    return tail or (hard and len(clause.items) <= 2)
+
+
+def coverage(clause: Clause, matched: Match) -> float:
+    """Share of a clause that was found, 0 to 1; a pair of characters counts by the characters that it covers."""
+    total = got = 0.0
+    before: Word | None = None
+    before_found = False
+    for place, item in enumerate(clause.items):
+        hit = place in matched.found
+        if item.word.kind is not TokenKind.PAIR:
+            total += 1
+            got += hit
+            before = None
+            continue
+        goes_on = before is not None and before.text[-1] == item.word.text[0]
+        total += 0.5 if goes_on else 0.5 * len(item.word.text)
+        if hit:
+            got += 0.5 if goes_on and before_found else 0.5 * len(item.word.text)
+        before, before_found = item.word, hit
+    return min(1.0, got / total) if total else 0.0
+
+
+def missing(clause: Clause, matched: Match) -> list[str]:
+    """Numbers, dates, ids, paths and names of a clause that were not found, as written."""
+    return [
+        item.word.text
+        for place, item in enumerate(clause.items)
+        if item.hard and place not in matched.found and place not in matched.opposed and place not in matched.swapped
+    ]
+
+
+def _tokens(item: Item, reading: Reading) -> Sequence[Token]:
+    word = item.word
+    match word.kind:
+        case TokenKind.NUMBER:
+            return _numbers(item, reading)
+        case TokenKind.DATE:
+            return [token for token in reading.days if _same_day(word, token.word)]
+        case TokenKind.PATH:
+            return _paths(word.stem, reading)
+        case TokenKind.WORD if item.name:
+            return _first(reading.names.get(form) for form in word.forms)
+        case TokenKind.WORD:
+            month = MONTHS.get(word.text.casefold())
+            return reading.words.get(word.stem) or reading.words.get(f"month {month}", ())
+        case _:
+            return reading.words.get(word.stem, ())
+
+
+def _first(found: Iterable[list[Token] | None]) -> Sequence[Token]:
+    return next((tokens for tokens in found if tokens), ())
+
+
+def _numbers(item: Item, reading: Reading) -> Sequence[Token]:
+    unit = item.word.unit
+    same = [token for form in item.word.forms for token in reading.numbers.get(form, ())]
+    if item.approximate and not same:
+        same = [token for form, tokens in reading.numbers.items() if _close(form, item.word.forms) for token in tokens]
+    return [token for token in same if not unit or not token.word.unit or token.word.unit == unit]
+
+
+def _close(form: str, wanted: tuple[str, ...]) -> bool:
+    try:
+        value = Decimal(form)
+        return any(abs(value - Decimal(other)) <= abs(Decimal(other)) * _APPROXIMATION for other in wanted)
+    except InvalidOperation:
+        return False
+
+
+def _same_day(one: Word, other: Word) -> bool:
+    return any(
+        (month, day) == (other_month, other_day) and (year is None or other_year is None or year == other_year)
+        for year, month, day in one.days
+        for other_year, other_month, other_day in other.days
+    )
+
+
+def _paths(wanted: str, reading: Reading) -> Sequence[Token]:
+    if (exact := reading.words.get(wanted)) is not None:
+        return exact
+    for path in reading.paths:
+        if path.endswith("/" + wanted) or wanted.endswith("/" + path):
+            return reading.words[path]
+    return ()
+
+
+def _is_subject(item: Item, subjects: frozenset[str]) -> bool:
+    if item.name or item.word.kind in (TokenKind.NUMBER, TokenKind.DATE) or not subjects:
+        return False
+    wanted = item.word.stem
+    if wanted in subjects:
+        return True
+    return item.word.kind is TokenKind.PATH and any(
+        subject.endswith("/" + wanted) or wanted.endswith("/" + subject) for subject in subjects if subject
+    )
+
+
+def _failed_instead(item: Item, clause: Clause, tokens: Sequence[Token], reading: Reading) -> bool:
+    """The claim says that all went well, and the observation, in the same breath, that something failed."""
+    if item.word.stem != _WENT_WELL or item.polarity is Polarity.NEGATED:
+        return False
+    if any(other.word.stem == _FAILED for other in clause.items):
+        return False
+    if not all(reading.failure_beside(token) for token in tokens):
+        return False
+    counted = [token for other in clause.items if other.word.kind is TokenKind.NUMBER for token in _numbers(other, reading)]
+    return not any(reading.counts_success(token) for token in counted)
+
+
+def _belongs_elsewhere(item: Item, clause: Clause, tokens: Sequence[Token], reading: Reading) -> bool:
+    """The number is there, but beside nothing that the claim names, while what it names has another number."""
+    claimed = {form for other in clause.items for form in other.word.forms if other.word.kind is TokenKind.NUMBER}
+    here = {token.segment for token in tokens}
+    for segment in here:
+        words = reading.segments.get(segment)
+        if not words or words & clause.labels:
+            return False
+    for segment, words in reading.segments.items():
+        if segment not in here and words & clause.labels:
+            quantities = reading.quantities.get(segment)
+            if quantities and not any(form in claimed for forms in quantities for form in forms):
+                return True
+    return False
+
+
+def _renamed(clause: Clause, found: set[int], reading: Reading) -> bool:
+    """All but the capitalised first word is there, and beside it a name that the claim does not have."""
+    opening = next((place for place, item in enumerate(clause.items) if item.opening), None)
+    if opening is None or opening in found or len(found) != len(clause.items) - 1:
+        return False
+    claimed = {item.word.stem for item in clause.items}
+    segments = {token.segment for place in found for token in _tokens(clause.items[place], reading)}
+    names = {name for segment in segments for name in reading.capitals.get(segment, ())}
+    if len(found) >= _NEARLY_VERBATIM:
+        names |= {name for segment in segments for name in reading.openings.get(segment, ())}
+    return bool(names - claimed)
+
+
+def _runs_of_digits(text: str) -> list[str]:
+    runs, run = [], ""
+    for character in text + " ":
+        if character.isdigit():
+            run += character
+        elif run:
+            runs.append(run.lstrip("0") or "0")
+            run = ""
+    return runs

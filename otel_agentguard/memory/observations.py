@@ -1,0 +1,439 @@
+"""What was really observed in a run: bounded, and found by its words.
+
+Text is kept as it came and cut into passages. A passage is found by the stems, numbers and pairs of
+characters in it: postings of eight bytes in sorted arrays, so that the index is about as large as the text.
+Indexing begins with the first search; a run that never writes to memory pays for keeping the text alone.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_left
+from collections import OrderedDict, deque
+from collections.abc import Collection, Iterable, Iterator, MutableSequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from math import log2
+
+from otel_agentguard.errors import ConfigError
+from otel_agentguard.memory.matching import Reading
+from otel_agentguard.memory.text import KEY_BITS, index_keys, quotable
+
+MAX_BYTES = 1 << 20
+"""Text that one run keeps by default."""
+
+MAX_TEXT = 64 * 1024
+"""Characters of one observation that are kept: three quarters from its head, the rest from its end."""
+
+PASSAGE = 600
+"""Characters of a passage, about."""
+
+_BLOCKS = 16
+_MIN_BYTES = 4096
+_MAX_STEPS = 65_536
+_MAX_DEEDS = 256
+_MAX_DEED_TEXT = 2000
+_MAX_RECALLED = 512
+_MAX_RECALLED_BYTES = 128 * 1024
+_KEPT_READINGS = 48
+_LONGEST_POSTING = 200
+_WHOLE = 4000
+_PLACE_BITS = 64 - KEY_BITS
+_PLACE_MASK = (1 << _PLACE_BITS) - 1
+
+
+class Producer(IntEnum):
+    """Who made an event; only what a user, a tool or an outside event says is evidence."""
+
+    NONE = 0
+    USER = 1
+    TOOL = 2
+    OUTSIDE = 3
+    AGENT = 4
+    PLAN = 5
+    RECALLED = 6
+    FAILED = 7
+    UNCAPTURED = 8
+    OTHER = 9
+
+
+EVIDENCE = frozenset({Producer.USER, Producer.TOOL, Producer.OUTSIDE})
+
+
+@dataclass(slots=True, eq=False)
+class Observation:
+    """One thing that was observed.
+
+    Attributes:
+        step: Where in the run.
+        producer: Who made it.
+        text: What was observed.
+        about: The name of the tool, a line break, and its short arguments; empty for what a user said.
+        resources: What it was read from.
+        digest: Identity of the content; with `resources` it is the version of a file.
+        cut: Its middle was left out because it is longer than `MAX_TEXT`.
+        passages: Begin and end of each passage in `text`.
+        block: The part of the store that it lies in; None before it is stored.
+        first: Number of its first passage there.
+    """
+
+    step: int
+    producer: Producer
+    text: str
+    about: str = ""
+    resources: tuple[str, ...] = ()
+    digest: bytes | None = None
+    cut: bool = False
+    passages: tuple[tuple[int, int], ...] = ()
+    block: _Block | None = None
+    first: int = 0
+
+    def contains(self, quote: str) -> bool:
+        """Whether a quote, brought to `quotable` form, stands in the text at the bounds of words."""
+        if not quote:
+            return False
+        if len(self.text) <= _WHOLE:
+            return _stands_in(quote, quotable(self.text))
+        longest = max(quote.split(), key=len)
+        reach = 3 * len(quote) + PASSAGE
+        for begin, end in self.passages:
+            if longest in self.text[begin:end].casefold():
+                around = self.text[max(0, begin - reach) : end + reach]
+                if _stands_in(quote, quotable(around)):
+                    return True
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """A call that changed something and succeeded.
+
+    Attributes:
+        step: Where in the run.
+        text: Name, arguments and result of the call, at most 2,000 characters.
+    """
+
+    step: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A passage that shares words with what was searched.
+
+    Attributes:
+        score: Higher is better; rare words weigh more.
+        observation: Where it stands.
+        place: Which of its passages.
+    """
+
+    score: float
+    observation: Observation
+    place: int
+
+
+@dataclass(slots=True, eq=False)
+class _Block:
+    """A part of a shelf that is dropped as a whole.
+
+    Its index is one number a key and passage: the key above, the passage below, sorted when it is searched.
+    """
+
+    size: int = 0
+    observations: list[Observation] = field(default_factory=list)
+    passages: list[tuple[Observation, int]] = field(default_factory=list)
+    postings: MutableSequence[int] = field(default_factory=list)
+    ordered: bool = True
+
+    def index(self, observation: Observation) -> None:
+        observation.first = len(self.passages)
+        for place, (begin, end) in enumerate(observation.passages):
+            number = len(self.passages)
+            self.passages.append((observation, place))
+            self.postings.extend([key << _PLACE_BITS | number for key in index_keys(observation.text[begin:end])])
+        self.ordered = False
+
+    def seal(self) -> None:
+        """Nothing is added any more: pack the index."""
+        self.postings = array("Q", sorted(self.postings))
+        self.ordered = True
+
+    def find(self, key: int, first: int = 0, most: int = _PLACE_MASK) -> list[int]:
+        """Numbers of the passages that have a key, of `most` passages from `first` on."""
+        if not self.ordered:
+            self.postings = sorted(self.postings)
+            self.ordered = True
+        begin = key << _PLACE_BITS
+        end = min(begin + first + most, begin + _PLACE_MASK + 1)
+        found = []
+        for at in range(bisect_left(self.postings, begin + first), len(self.postings)):
+            posting = self.postings[at]
+            if posting >= end:
+                break
+            found.append(posting & _PLACE_MASK)
+        return found
+
+    @property
+    def index_bytes(self) -> int:
+        return len(self.postings) * (8 if isinstance(self.postings, array) else 40)
+
+
+class _Shelf:
+    """Observations of one sort, oldest dropped first."""
+
+    __slots__ = ("blocks", "dropped", "limit", "size")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.blocks: deque[_Block] = deque()
+        self.size = 0
+        self.dropped = 0
+
+    def add(self, observation: Observation, *, index: bool) -> list[Observation]:
+        """Keep one; returns what was dropped for it."""
+        size = sys.getsizeof(observation.text) + sys.getsizeof(observation.about)
+        if not self.blocks or self.blocks[-1].size + size > self.limit // _BLOCKS:
+            if self.blocks and self.blocks[-1].postings:
+                self.blocks[-1].seal()
+            self.blocks.append(_Block())
+        block = self.blocks[-1]
+        block.observations.append(observation)
+        observation.block = block
+        block.size += size
+        self.size += size
+        if index:
+            block.index(observation)
+        gone: list[Observation] = []
+        while self.size > self.limit and len(self.blocks) > 1:
+            oldest = self.blocks.popleft()
+            self.size -= oldest.size
+            gone += oldest.observations
+        self.dropped += len(gone)
+        return gone
+
+    def index_all(self) -> None:
+        for block in self.blocks:
+            for observation in block.observations:
+                block.index(observation)
+            if block is not self.blocks[-1]:
+                block.seal()
+
+
+class Observations:
+    """The observed text of one run, the deeds that succeeded, and what was recalled. Not thread safe."""
+
+    def __init__(self, *, max_bytes: int = MAX_BYTES) -> None:
+        """Make an empty store.
+
+        Args:
+            max_bytes: Text that is kept; a quarter of it is for what users said, so that large results of
+                tools cannot push that out.
+
+        Raises:
+            ConfigError: The limit is below 4,096.
+        """
+        if max_bytes < _MIN_BYTES:
+            raise ConfigError(f"max_bytes={max_bytes} keeps nothing; the least is {_MIN_BYTES}")
+        self._users = _Shelf(max_bytes // 4)
+        self._tools = _Shelf(max_bytes - max_bytes // 4)
+        self._by_step: dict[int, Observation] = {}
+        self._kinds = bytearray()
+        self._first_step = 1
+        self._indexing = False
+        self._readings: OrderedDict[tuple[Observation, int], Reading] = OrderedDict()
+        self._recalled: OrderedDict[str, int] = OrderedDict()
+        self._recalled_size = 0
+        self.deeds: deque[Deed] = deque(maxlen=_MAX_DEEDS)
+        self.uncaptured: set[Producer] = set()
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of text and index that are held, about."""
+        blocks = (block for shelf in (self._users, self._tools) for block in shelf.blocks)
+        index = sum(block.index_bytes for block in blocks)
+        return self._users.size + self._tools.size + index + self._recalled_size + len(self._kinds)
+
+    @property
+    def dropped(self) -> int:
+        """Observations that were dropped because of the limit."""
+        return self._users.dropped + self._tools.dropped
+
+    def lost(self, producers: Collection[Producer]) -> bool:
+        """Whether something that these producers said is not known: dropped, cut, or never captured."""
+        for shelf, members in ((self._users, {Producer.USER}), (self._tools, EVIDENCE - {Producer.USER})):
+            if members & set(producers) and (shelf.dropped or any(one.cut for one in _kept(shelf))):
+                return True
+        return bool(self.uncaptured & set(producers))
+
+    def note(self, step: int, producer: Producer) -> None:
+        """Remember who made a step; the latest 65,536 steps are known."""
+        at = step - self._first_step
+        if at < 0:
+            return
+        if at >= len(self._kinds):
+            self._kinds.extend(bytes(at + 1 - len(self._kinds)))
+        self._kinds[at] = producer
+        if len(self._kinds) > _MAX_STEPS + _MAX_STEPS // 8:
+            surplus = len(self._kinds) - _MAX_STEPS
+            del self._kinds[:surplus]
+            self._first_step += surplus
+
+    def producer_of(self, step: int) -> Producer | None:
+        """Who made a step; None where it is too long ago to know, `NONE` where there was no such step."""
+        at = step - self._first_step
+        if at < 0:
+            return None if step >= 1 else Producer.NONE
+        return Producer(self._kinds[at]) if at < len(self._kinds) else Producer.NONE
+
+    def add(
+        self,
+        step: int,
+        producer: Producer,
+        text: str,
+        *,
+        about: str = "",
+        resources: tuple[str, ...] = (),
+        digest: bytes | None = None,
+    ) -> None:
+        """Keep what a user, a tool or an outside event said."""
+        self.note(step, producer)
+        if not text or text.isspace():
+            return
+        cut = len(text) > MAX_TEXT
+        if cut:
+            head = MAX_TEXT * 3 // 4
+            text = text[:head] + "\n" + text[head - MAX_TEXT :]
+        observation = Observation(step, producer, text, about, resources, digest, cut, tuple(_passages(text)))
+        shelf = self._users if producer is Producer.USER else self._tools
+        for gone in shelf.add(observation, index=self._indexing):
+            self._by_step.pop(gone.step, None)
+        self._by_step[step] = observation
+
+    def at(self, step: int) -> Observation | None:
+        """What was observed at a step, as far as it is kept."""
+        return self._by_step.get(step)
+
+    def done(self, step: int, text: str) -> None:
+        """Remember a call that changed something and succeeded."""
+        self.deeds.append(Deed(step, text[:_MAX_DEED_TEXT]))
+
+    def recalled(self, text: str, step: int) -> None:
+        """Remember a text that came out of the long-term memory; the same words seen later prove nothing."""
+        plain = quotable(text[:MAX_TEXT])
+        if not plain or plain in self._recalled:
+            return
+        self._recalled[plain] = step
+        self._recalled_size += sys.getsizeof(plain)
+        while len(self._recalled) > _MAX_RECALLED or self._recalled_size > _MAX_RECALLED_BYTES:
+            oldest, _ = self._recalled.popitem(last=False)
+            self._recalled_size -= sys.getsizeof(oldest)
+
+    def recalls_like(self, text: str) -> list[tuple[str, int]]:
+        """Recalled texts that hold a text or are held by it, with the step of their recall."""
+        plain = quotable(text)
+        if not plain:
+            return []
+        return [
+            (known, step) for known, step in self._recalled.items() if _stands_in(plain, known) or _stands_in(known, plain)
+        ]
+
+    def search(self, keys: Iterable[int], producers: Collection[Producer], *, most: int = 8) -> list[Hit]:
+        """The passages that share most with a set of keys (see `index_keys`), best first, latest of equals first."""
+        self._start_indexing()
+        wanted = list(keys)
+        found: list[Hit] = []
+        for shelf, members in ((self._users, {Producer.USER}), (self._tools, EVIDENCE - {Producer.USER})):
+            if members & set(producers):
+                found += self._search_shelf(shelf, wanted, producers)
+        found.sort(key=lambda hit: (hit.score, hit.observation.step), reverse=True)
+        return found[:most]
+
+    def search_in(self, keys: Iterable[int], steps: Iterable[int], *, most: int = 8) -> list[Hit]:
+        """The passages of some steps that share most with a set of keys, best first."""
+        self._start_indexing()
+        wanted = list(keys)
+        hits: list[Hit] = []
+        for observation in map(self._by_step.get, steps):
+            if observation is None or observation.block is None:
+                continue
+            scores = [0.0] * len(observation.passages)
+            for key in wanted:
+                for number in observation.block.find(key, observation.first, len(scores)):
+                    scores[number - observation.first] += 1
+            hits += [Hit(score, observation, place) for place, score in enumerate(scores) if score]
+        return sorted(hits, key=lambda hit: hit.score, reverse=True)[:most]
+
+    def reading(self, hit: Hit) -> Reading:
+        """A found passage, read; the latest 48 readings are kept."""
+        key = (hit.observation, hit.place)
+        reading = self._readings.get(key)
+        if reading is None:
+            begin, end = hit.observation.passages[hit.place]
+            reading = self._readings[key] = Reading(hit.observation.text[begin:end])
+            if len(self._readings) > _KEPT_READINGS:
+                self._readings.popitem(last=False)
+        else:
+            self._readings.move_to_end(key)
+        return reading
+
+    def texts(self, producers: Collection[Producer], *, most: int) -> list[str]:
+        """The latest texts of some producers, latest first."""
+        newest: list[Observation] = []
+        for shelf in (self._users, self._tools):
+            for observation in _kept(shelf):
+                if observation.producer in producers:
+                    newest.append(observation)
+                    if len(newest) >= 2 * most:
+                        break
+        newest.sort(key=lambda observation: observation.step, reverse=True)
+        return [observation.text for observation in newest[:most]]
+
+    def _start_indexing(self) -> None:
+        if not self._indexing:
+            self._indexing = True
+            self._users.index_all()
+            self._tools.index_all()
+
+    def _search_shelf(self, shelf: _Shelf, wanted: list[int], producers: Collection[Producer]) -> list[Hit]:
+        scores: dict[tuple[int, int], float] = {}
+        for key in wanted:
+            postings = [
+                (at, number) for at in range(len(shelf.blocks) - 1, -1, -1) for number in shelf.blocks[at].find(key)
+            ]
+            if not postings:
+                continue
+            weight = 1 / log2(1 + len(postings)) if len(postings) > 1 else 1.5
+            for posting in postings[:_LONGEST_POSTING]:
+                scores[posting] = scores.get(posting, 0.0) + weight
+        hits = []
+        for (at, number), score in sorted(scores.items(), key=lambda one: one[1], reverse=True)[:32]:
+            observation, place = shelf.blocks[at].passages[number]
+            if observation.producer in producers:
+                hits.append(Hit(score, observation, place))
+        return hits
+
+
+def _kept(shelf: _Shelf) -> Iterator[Observation]:
+    for block in reversed(shelf.blocks):
+        yield from reversed(block.observations)
+
+
+def _stands_in(quote: str, text: str) -> bool:
+    return f" {quote} " in f" {text} "
+
+
+def _passages(text: str) -> Iterator[tuple[int, int]]:
+    """Bounds of passages: about `PASSAGE` characters, ended at a line, a sentence or a space."""
+    begin = 0
+    while len(text) - begin > PASSAGE + PASSAGE // 2:
+        window = text[begin : begin + PASSAGE]
+        end = window.rfind("\n", PASSAGE // 2)
+        if end < 0:
+            end = window.rfind(". ", PASSAGE // 2)
+        if end < 0:
+            end = window.rfind(" ", PASSAGE // 2)
+        step = end + 1 if end >= 0 else PASSAGE
+        yield begin, begin + step
+        begin += step
+    yield begin, len(text)
