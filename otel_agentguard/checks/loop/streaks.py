@@ -115,6 +115,7 @@ class Streak:
         match self.grade:
             case Grade.ORDER | Grade.NO_NEW_WORDS:
                 self.tally[digest] = self.count + 1 + self.ungraded
+                self.tight += self.ungraded
                 self.numbers += 1
                 self.alike += 1 + self.ungraded
             case Grade.NUMBERS:
