@@ -88,7 +88,7 @@ def with_values(settings: Settings, values: Mapping[str, object]) -> Settings:
     Raises:
         ConfigError: A key is unknown or a value does not fit.
     """
-    return _applied(settings, _from_mapping(values, "value"))
+    return _applied(settings, _from_mapping(values, "as given"))
 
 
 def known_keys() -> list[str]:

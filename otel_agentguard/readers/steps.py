@@ -45,6 +45,7 @@ _SOURCES = frozenset({"user", "tool", "inferred", "unknown"})
 _ANSWERS = frozenset({"cache", "replay", "guard"})
 _UNPROVEN = frozenset({"unverified", "hypothesis", "inferred", "assumed", "guess"})
 _UNSURE = frozenset({"low", "guess"})
+_FAR = 1e300
 _NO_TOOL = ToolSettings()
 
 
@@ -395,7 +396,10 @@ def _names(values: object) -> list[str]:
 
 
 def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    """A finite number; what does not fit a float says nothing of when something happened."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not -_FAR < value < _FAR:
+        return None
+    return float(value)
 
 
 def _count(value: object) -> int | None:

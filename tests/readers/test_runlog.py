@@ -435,6 +435,11 @@ def test_a_packed_file_that_breaks_off_gives_what_it_has_and_an_error(tmp_path):
     assert "cut.jsonl.gz" in last.error
 
 
+@pytest.mark.parametrize("t", [None, "3", True, 10**400])
+def test_a_time_that_is_no_number_is_not_recorded(decode, t):
+    assert decode(call(t=t)).at_s is None
+
+
 def test_numbers_of_any_size_stay_exact(decode):
     assert decode(call(args={"n": 2**70})).arguments == {"n": 2**70}
 
