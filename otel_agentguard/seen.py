@@ -20,6 +20,7 @@ from otel_agentguard.fingerprint import text_digest
 SEAM = "agentguard"
 _KEPT = 64
 _SHORT_CHARS = 200
+_SCALARS = frozenset({str, int, float, bool, type(None)})
 
 _K = TypeVar("_K")
 
@@ -196,7 +197,7 @@ def _short(arguments: Mapping[str, object]) -> Mapping[str, object]:
     return {
         name: text_digest(value) if isinstance(value, str) and len(value) > _SHORT_CHARS else value
         for name, value in arguments.items()
-        if value is None or isinstance(value, str | bool | int | float)
+        if type(value) in _SCALARS
     }
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 from opentelemetry import context, trace
 from opentelemetry.sdk._logs import LoggerProvider
-from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
+from opentelemetry.sdk._logs import export as log_export
 from opentelemetry.sdk.trace import SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -26,6 +26,9 @@ from otel_agentguard.guard import Guard
 from otel_agentguard.protocols import RunInfo
 from otel_agentguard.tracing.findings import FindingEvents
 from otel_agentguard.tracing.processor import AgentGuardSpanProcessor
+
+_LOG_EXPORTER = getattr(log_export, "InMemoryLogRecordExporter", None) or log_export.InMemoryLogExporter
+"""The SDK up to 1.38 knows it under the older name."""
 
 
 @dataclass
@@ -64,9 +67,9 @@ class World:
         self.sink = RecordingSink()
         self.exporter = InMemorySpanExporter()
         self.provider = TracerProvider(sampler=sampler, span_limits=limits, shutdown_on_exit=False)
-        self.log_exporter = InMemoryLogRecordExporter()
+        self.log_exporter = _LOG_EXPORTER()
         logs = LoggerProvider(shutdown_on_exit=False)
-        logs.add_log_record_processor(SimpleLogRecordProcessor(self.log_exporter))
+        logs.add_log_record_processor(log_export.SimpleLogRecordProcessor(self.log_exporter))
         events = FindingEvents(tracer_provider=self.provider, logger_provider=logs)
         self.engine = Engine(checks=[LoopCheck()], sinks=[self.sink, events])
         mode = Mode.ENFORCE if enforce else Mode.OBSERVE
