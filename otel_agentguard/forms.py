@@ -80,7 +80,7 @@ def form_of(value: object) -> bytes | Branch | Opaque:
             return brancher(value)
         return _form_by_kind(value)
     except Exception:
-        return Opaque(_qualified_name(value))
+        return Opaque(_qualified_name(type(value)))
 
 
 def string(text: str) -> bytes:
@@ -219,11 +219,10 @@ _LEAF_TYPES = (Enum, *(base for base, _ in _LEAF_BASES))
 
 
 def _form_by_kind(value: Any) -> bytes | Branch | Opaque:
-    if isinstance(value, Enum) and not isinstance(value, (str, int)):
-        return sequence([type(value).__qualname__, _enum_name(value)], 2, b"!e[")
-    for base, writer in _LEAF_BASES:
-        if isinstance(value, base):
-            return writer(value)
+    if isinstance(value, _LEAF_TYPES):
+        if isinstance(value, Enum) and not isinstance(value, (str, int)):
+            return sequence([type(value).__qualname__, _enum_name(value)], 2, b"!e[")
+        return next(writer for base, writer in _LEAF_BASES if isinstance(value, base))(value)
     if isinstance(value, type) or (callable(value) and isinstance(getattr(value, "__qualname__", None), str)):
         return Opaque(_qualified_name(value))
     if (declared := _declared_fields(value)) is not None:
