@@ -20,6 +20,7 @@ import referencing
 from jsonschema import validators
 
 from otel_agentguard.errors import ConfigError
+from otel_agentguard.plans.plain_schemas import is_plainly_sound
 from otel_agentguard.plans.references import Path, Scan
 from otel_agentguard.plans.report import ErrorCode, cut, shorten
 
@@ -171,7 +172,8 @@ def _checked(schema: Mapping[str, object]) -> ArgumentSchema:
     try:
         prepared = _prepared(schema)
         cls = validators.validator_for(prepared, default=jsonschema.Draft202012Validator)
-        cls.check_schema(prepared)
+        if not is_plainly_sound(prepared):
+            cls.check_schema(prepared)
         _check_references(prepared)
         made = ArgumentSchema(schema)
         made.try_out()
