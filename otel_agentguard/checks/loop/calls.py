@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 from otel_agentguard import text, words
+from otel_agentguard.checks.loop.answers import echoes, own_words, without_arguments
 from otel_agentguard.checks.loop.grades import Answer, Grade
 from otel_agentguard.checks.loop.marks import Marks
 from otel_agentguard.checks.loop.packed import PackedMap, PackedSet
@@ -38,7 +39,6 @@ _CHANGED = {
 
 _TELLING_CHARS = 200
 _ECHO_CHARS = 2000
-_ECHO_MIN_CHARS = 3
 
 
 class Calls:
@@ -342,11 +342,13 @@ class Calls:
             self._run.progress += 1
 
     def _says_nothing(self, call: ToolCall, key: bytes, digest: bytes) -> bool:
-        """Whether another call got the same answer, but for the caller's own words in it."""
+        """Whether the answer is an echo, or another call got it too but for the caller's own words in it."""
         result = call.result
         if not isinstance(result, str) or len(result) <= _ECHO_CHARS:
             content = text.text_of(result)
-            rest = _without_arguments(content, call.arguments)
+            if echoes(content, own_words(call.arguments)):
+                return True
+            rest = without_arguments(content, call.arguments)
             if rest is not content:
                 digest = xxh3_128_digest(rest.encode("utf-8", "surrogatepass"))
         asked = _identity(key) & _32_BITS
@@ -360,7 +362,7 @@ class Calls:
 
         A tool that has only ever answered with silence changes nothing.
         """
-        content = text.text_of(call.result, 2 * _TELLING_CHARS).strip()
+        content = text.text_of(call.result).strip()
         if content:
             if len(self._tellers) < _MAX_TELLERS:
                 self._tellers.add(call.tool)
@@ -409,12 +411,3 @@ class Calls:
 
 def _identity(digest: bytes) -> int:
     return int.from_bytes(digest[:8], "little")
-
-
-def _without_arguments(content: str, arguments: Mapping[str, object] | None) -> str:
-    """The answer with the caller's own words taken out; the same object where there are none."""
-    rest = content
-    for value in (arguments or {}).values():
-        if isinstance(value, str) and len(value) >= _ECHO_MIN_CHARS and value in rest:
-            rest = rest.replace(value, "\0")
-    return rest

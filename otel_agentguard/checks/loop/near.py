@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from xxhash import xxh3_128_digest
 
 from otel_agentguard import text, words
+from otel_agentguard.checks.loop.answers import without_arguments
 from otel_agentguard.checks.loop.likeness import Form, Likeness, changed_words, form_of, likeness
 from otel_agentguard.checks.loop.marks import Marks
 from otel_agentguard.events import Outcome, Similarity, ToolCall
@@ -109,9 +110,7 @@ class Near:
         content = "" if result is None else text.text_of(result, 2 * _MASKED_CHARS)
         if failing and not content:
             return _TEXTLESS, b""
-        for value in (call.arguments or {}).values():
-            if isinstance(value, str) and len(value) > 2:
-                content = content.replace(value, "\0")
+        content = without_arguments(content, call.arguments)
         if failing:
             return _failure(_QUOTED.sub(" ", content)) + b"!", _failure(content)
         return _digest("\n".join(sorted(content.split("\n")))), b""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from xxhash import xxh3_128_digest
 
 from otel_agentguard import text, words
+from otel_agentguard.checks.loop.answers import echoes, own_words
 from otel_agentguard.checks.loop.likeness import is_prose
 from otel_agentguard.checks.loop.marks import Marks
 from otel_agentguard.checks.loop.packed import PackedSet, word_identity
@@ -36,7 +37,6 @@ _SAYS_LITTLE_CHARS = 40
 _RARE_CHARS = 6
 _LOOKUP_CHARS = 400
 _IDENTIFIER = re.compile(r"\w+(?:[-./:]+\w+)+|[^\W\d]+_\w+|[a-z]+[A-Z]\w*|[^\W\d]+\d\w*")
-_ECHO_WORDS = 8
 _QUOTED = re.compile(r"'[^']{0,400}'|\"[^\"]{0,400}\"")
 _CHANGES = frozenset({Effect.WRITE, Effect.SIDE_EFFECT})
 
@@ -99,7 +99,7 @@ class Subjects:
         prose = [value for value in texts if len(value) < _ANSWER_CHARS and is_prose(value)]
         if prose and call.effect not in _CHANGES and call.outcome is Outcome.OK:
             return self._ask(call, " ".join(prose))
-        return self._look_up(call, " ".join(texts)[:_ANSWER_CHARS])
+        return self._look_up(call, own_words(call.arguments)[:_ANSWER_CHARS])
 
     def _ask(self, call: ToolCall, question: str) -> Sequence[Finding]:
         about = set(text.content_words(question))
@@ -172,7 +172,7 @@ class Subjects:
     def _tells(self, call: ToolCall, lookup: _Lookup | None, content: str, asked: str) -> bool | None:
         """Whether the answer says something about what was asked; None where it says something else."""
         if call.outcome is Outcome.OK:
-            return not (text.is_empty_answer(content) or _echoes(content, asked))
+            return not (text.is_empty_answer(content) or echoes(content, asked))
         if len(content) <= _SAYS_LITTLE_CHARS:
             return False
         error = hash(text.mask(_QUOTED.sub("", content)))
@@ -213,12 +213,6 @@ class Subjects:
 
 def _overlap(one: set[str], other: set[str]) -> float:
     return len(one & other) / min(len(one), len(other)) if one and other else 0.0
-
-
-def _echoes(content: str, asked: str) -> bool:
-    """Whether a longer answer says little but the caller's own words."""
-    told = text.content_words(content)
-    return len(told) >= _ECHO_WORDS and len(told - text.content_words(asked)) <= _NEW_SHARE * len(told)
 
 
 def _identifiers(asked: str) -> list[str]:
