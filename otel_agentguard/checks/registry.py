@@ -17,6 +17,7 @@ _logger = logging.getLogger("otel_agentguard")
 
 _OURS = {
     "loop": "otel_agentguard.checks.loop:LoopCheck",
+    "plan": "otel_agentguard.checks.plan:PlanCheck",
 }
 
 
