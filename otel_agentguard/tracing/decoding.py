@@ -184,13 +184,23 @@ def _result(value: object) -> tuple[object, str | None]:
     value = parsed(value)
     if isinstance(value, Mapping) and "output" in value and value.keys() <= {"output", "kwargs"}:
         value = parsed(value["output"])
-    if isinstance(value, Mapping) and isinstance(message := value.get("kwargs"), Mapping) and "lc" in value:
-        value = message
-    if isinstance(value, Mapping) and "tool_call_id" in value and "content" in value:
-        return value["content"], name(value["tool_call_id"])
+    message = _message(value)
+    if message is not None and "tool_call_id" in message and "content" in message:
+        return message["content"], name(message["tool_call_id"])
     if isinstance(value, str) and value.startswith("content=") and (told := _TOOL_MESSAGE.match(value)):
         return _MESSAGE_ID.sub("", told[1] + told[3]), told[2]
     return value, None
+
+
+def _message(value: object) -> Mapping[str, object] | None:
+    """A message, also where LangChain has put it into an envelope: `{"lc", "kwargs"}` or `{"type", "data"}`."""
+    if not isinstance(value, Mapping):
+        return None
+    for envelope, inner in (("lc", "kwargs"), ("type", "data")):
+        message = value.get(inner)
+        if envelope in value and isinstance(message, Mapping):
+            return message
+    return value
 
 
 def model_call(
@@ -243,9 +253,8 @@ def message_text(value: object) -> str | None:
         value = value["messages"]
     if isinstance(value, list | tuple):
         value = value[-1] if value else None
-    if isinstance(value, Mapping):
-        inner = value.get("kwargs")
-        message = inner if isinstance(inner, Mapping) else value
+    message = _message(value)
+    if message is not None:
         value = message.get("content", message.get("parts", message.get("output")))
     if isinstance(value, list | tuple):
         value = "\n".join(_texts(value))

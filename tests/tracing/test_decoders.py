@@ -165,10 +165,20 @@ def test_ids_of_a_langchain_tool_message_do_not_make_equal_results_differ() -> N
     assert (first.call_id, second.call_id) == ("call_1", "call_2")
 
 
-def test_a_tool_message_as_json_gives_its_content() -> None:
-    message = {"type": "tool", "content": "found", "tool_call_id": "call_7", "id": "run-12"}
+_TOOL_MESSAGE = {"type": "tool", "content": "found", "tool_call_id": "call_7", "id": "run-12"}
 
-    call = openinference_tool("x", output__value=json.dumps({"output": message}))
+
+@pytest.mark.parametrize(
+    "envelope",
+    [
+        _TOOL_MESSAGE,
+        {"output": _TOOL_MESSAGE},
+        {"type": "tool", "data": _TOOL_MESSAGE},
+        {"output": {"lc": 1, "type": "constructor", "kwargs": _TOOL_MESSAGE}, "kwargs": {"tags": []}},
+    ],
+)
+def test_a_tool_message_as_json_gives_its_content_whatever_is_around_it(envelope: dict[str, Any]) -> None:
+    call = openinference_tool("x", output__value=json.dumps(envelope))
 
     assert (call.result, call.call_id) == ("found", "call_7")
 
