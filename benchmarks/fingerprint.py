@@ -46,7 +46,7 @@ VALUES: dict[str, Any] = {
 }
 
 TEXT = "\n".join(
-    f"2024-05-{day:02d}T10:00:{day:02d}Z worker-{day} served request a3f{day:02d}9c2e1 in {day * 7} ms, then waited for the next"
+    f"2024-05-{day:02d}T10:00:{day:02d}Z worker-{day} served request a3f{day:02d}9c2e1 in {day * 7} ms, then waited"
     for day in range(1, 60)
 )[:4096]
 

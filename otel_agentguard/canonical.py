@@ -7,6 +7,7 @@ the plain part of it comes out byte for byte as orjson would have written it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from math import isfinite
 from types import NoneType
 from typing import Any
@@ -19,7 +20,8 @@ from otel_agentguard.forms import LEAF_FORMS, Branch, Opaque, form_of
 
 _LEAVES = frozenset({str, int, bool, NoneType})
 _BRANCHES = frozenset({dict, list, tuple})
-_FLOAT_OR_BRANCH = _BRANCHES | {float}
+_PLAIN = _LEAVES | _BRANCHES | {float}
+_ONLY_DICT = frozenset({dict})
 _BUILTIN = _BRANCHES | {set, frozenset}
 _OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_PASSTHROUGH_SUBCLASS
 
@@ -60,28 +62,41 @@ def walked_digest(value: object, prefix: bytes = b"") -> tuple[bytes, list[str]]
 def _needs_tidying(value: Any) -> bool | None:
     """Whether plain data holds numbers that orjson writes otherwise; None when the data is not plain.
 
-    Values are copied before Python code goes over them: another thread may change them meanwhile.
+    Goes level by level, so that whole levels are asked in one call.
     """
-    pending: list[Any] = [value]
+    try:
+        children: Any = value.values() if type(value) is dict else value
+        if _LEAVES.issuperset(map(type, children)):
+            return None if len(children) > _MAX_CHILDREN else False
+        return _needs_tidying_below([children])
+    except RuntimeError:  # another thread changed a dict meanwhile
+        return None
+
+
+def _needs_tidying_below(groups: list[Any]) -> bool | None:
+    branches = 0
     size = 0
     tidy = False
-    for node in pending:
-        children = node.values() if type(node) is dict else node
-        size += len(children)
-        if size > _MAX_CHILDREN or len(pending) > _MAX_BRANCHES:
+    while groups:
+        branches += len(groups)
+        size += sum(map(len, groups))
+        if size > _MAX_CHILDREN or branches > _MAX_BRANCHES:
             return None
-        if _LEAVES.issuperset(map(type, children)):
+        kinds = set(map(type, chain.from_iterable(groups)))
+        if kinds <= _LEAVES:
+            break
+        if kinds == _ONLY_DICT:
+            groups = [*map(dict.values, chain.from_iterable(groups))]
             continue
-        others = [child for child in list(children) if type(child) not in _LEAVES]
-        if not _FLOAT_OR_BRANCH.issuperset(map(type, others)):
+        if not kinds <= _PLAIN:
             return None
-        branches = [child for child in others if type(child) is not float]
-        if len(branches) < len(others):
+        others = [child for child in chain.from_iterable(groups) if type(child) not in _LEAVES]
+        if float in kinds:
             floats = [child for child in others if type(child) is float]
             if not all(map(isfinite, floats)):
                 return None
             tidy = tidy or any(map(float.is_integer, floats))
-        pending += branches
+        groups = [child.values() if type(child) is dict else child for child in others if type(child) is not float]
     return tidy
 
 

@@ -82,9 +82,7 @@ def call_digest(
         arguments = {name: value for name, value in arguments.items() if name not in ignore}
     elif type(arguments) is not dict:
         arguments = dict(arguments)
-    found, opaque = _identify(_head(tool, scope, version), arguments, length_limit)
-    _tell(opaque, on_fallback)
-    return found
+    return _identify(_head(tool, scope, version), arguments, length_limit, on_fallback)[0]
 
 
 def result_digest(
@@ -106,8 +104,8 @@ def result_digest(
         16 bytes; None when the result is unknown: redacted, cut off, or an object whose content cannot be
         seen (a stream, a connection), because equal types do not make equal results.
     """
-    found, opaque = _identify(b"!failed" if outcome_is_failure else b"!ok", value, length_limit)
-    _tell(opaque, on_fallback)
+    prefix = b"!failed" if outcome_is_failure else b"!ok"
+    found, opaque = _identify(prefix, value, length_limit, on_fallback)
     return None if opaque and isinstance(form_of(value), Opaque) else found
 
 
@@ -169,14 +167,17 @@ def _head(tool: str, scope: str, version: str) -> bytes:
     return b"!call[%b,%b,%b]" % (string(tool), string(scope), string(version))
 
 
-def _identify(prefix: bytes, value: object, length_limit: int | None) -> tuple[bytes | None, list[str]]:
+def _identify(
+    prefix: bytes, value: object, length_limit: int | None, on_fallback: OnFallback | None
+) -> tuple[bytes | None, list[str]]:
     data = plain_form(value)
-    if data is None:
-        found, opaque = walked_digest(value, prefix)
-        return (None if is_unknown(value, length_limit=length_limit) else found), opaque
-    if (length_limit is not None or _REDACTED_BYTES in data) and is_unknown(value, length_limit=length_limit):
-        return None, []
-    return xxh3_128_digest(prefix + data), []
+    if data is not None:
+        if (_REDACTED_BYTES in data or length_limit is not None) and is_unknown(value, length_limit=length_limit):
+            return None, []
+        return xxh3_128_digest(prefix + data), []
+    found, opaque = walked_digest(value, prefix)
+    _tell(opaque, on_fallback)
+    return (None if is_unknown(value, length_limit=length_limit) else found), opaque
 
 
 def _tell(opaque: list[str], on_fallback: OnFallback | None) -> None:
