@@ -42,6 +42,7 @@ class MemoryCheck:
         self._now_s = now_s
 
     def open(self, run: RunInfo) -> MemoryRunCheck:
+        """Make the gate of a run."""
         gate = MemoryGate(
             run.run_id, settings=self.settings, people=run.settings.people, book=self.book, now_s=self._now_s
         )
@@ -61,9 +62,11 @@ class MemoryRunCheck:
         self.gate = gate
 
     def before(self, event: Event) -> Sequence[Finding]:
+        """Nothing is known before an event has happened."""
         return _NOTHING
 
     def after(self, event: Event) -> Sequence[Finding]:
+        """Take in an event; of a write to memory, say whether the evidence holds."""
         if not isinstance(event, Memory) or event.operation not in _WRITES:
             self.gate.observe(event)
             return _NOTHING
@@ -94,7 +97,7 @@ def _finding(memory: Memory, judgement: Judgement) -> Finding:
         step=memory.step,
         signature=xxh3_128_digest(entry.encode("utf-8", "surrogatepass")),
         message=words.to_model(known, advice),
-        explanation=f"{told} Evidence to look at: {words.steps(shown)}. Mark it as a hypothesis to store it without a finding.",
+        explanation=f"{told} Look at {words.steps(shown)}; what is marked as a hypothesis passes without a finding.",
         action=Action.HINT,
         evidence=tuple(shown),
         agent=memory.agent,

@@ -20,19 +20,10 @@ from otel_agentguard.memory.lexicon import (
     MODALITY,
     PLACEHOLDERS,
     ROLE_WORDS,
+    WEAK_WORDS,
 )
-from otel_agentguard.memory.text import (
-    CJK_RUN,
-    Polarity,
-    Token,
-    TokenKind,
-    Word,
-    is_stop_word,
-    language,
-    normal,
-    read,
-    stem,
-)
+from otel_agentguard.memory.stems import CJK_RUN, is_stop_word, language, normal, stem
+from otel_agentguard.memory.text import Polarity, Token, TokenKind, Word, read
 
 MAX_CLAIM_CHARS = 4000
 """What of a claim is read; the rest of a longer one is neither checked nor held against it."""
@@ -58,6 +49,7 @@ class Item:
         approximate: A number that was said to be about right.
         tail: It is what the clause says last, so most likely what it tells.
         opening: A capitalised word that begins a sentence: a name or not, nobody can tell.
+        weak: A word that restating adds; it is not missed where it is not found.
     """
 
     word: Word
@@ -67,6 +59,7 @@ class Item:
     approximate: bool = False
     tail: bool = False
     opening: bool = False
+    weak: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +176,7 @@ def is_placeholder(value: object) -> bool:
 def key_words(key: str) -> frozenset[str]:
     """Stems of the words in the name of an entry."""
     words = (word.casefold() for word in _KEY_WORD.findall(_CAMEL.sub(" ", normal(key))))
-    return frozenset(stem(word) for word in words if word not in ROLE_WORDS and not is_stop_word(word, ""))
+    return frozenset(stem(word) for word in words if word not in ROLE_WORDS and not is_stop_word(word))
 
 
 def _leaves(value: object, label: str) -> Iterator[tuple[str, str]]:
@@ -254,7 +247,7 @@ def _items(group: list[Token], names: set[int], spoken: str) -> tuple[Item, ...]
             if (word.kind, word.stem) in seen:
                 continue
             seen.add((word.kind, word.stem))
-        if not token.aside:
+        if not token.aside and word.text.casefold() not in WEAK_WORDS:
             tail = len(kept)
         hard = name or word.kind not in (TokenKind.WORD, TokenKind.PAIR)
         kept.append(
@@ -265,6 +258,7 @@ def _items(group: list[Token], names: set[int], spoken: str) -> tuple[Item, ...]
                 name,
                 approximate=hard and _is_approximate(group, place),
                 opening=token.first and word.capital and not hard,
+                weak=not hard and word.text.casefold() in WEAK_WORDS,
             )
         )
     if kept:

@@ -89,7 +89,10 @@ class Corrections:
         if not denied:
             return
         stated = [
-            item for other in claim.clauses for item in other.items if item.hard and item.polarity is not Polarity.NEGATED
+            item
+            for other in claim.clauses
+            for item in other.items
+            if item.hard and item.polarity is not Polarity.NEGATED
         ]
         for item in denied:
             new = frozenset(form for other in stated if _kind(other) == _kind(item) for form in _forms(other))
@@ -128,7 +131,9 @@ def _returns(correction: Superseded, claim: Claim, key: str | None, written: str
         return False
     if not correction.labels:
         return True
-    return any(_values([clause]) & correction.old and (clause.labels | words) & correction.labels for clause in claim.clauses)
+    return any(
+        _values([clause]) & correction.old and (clause.labels | words) & correction.labels for clause in claim.clauses
+    )
 
 
 def _labels(clause: Clause) -> frozenset[str]:

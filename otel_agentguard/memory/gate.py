@@ -31,6 +31,7 @@ from otel_agentguard.memory.verdicts import (
 
 _logger = logging.getLogger("otel_agentguard")
 
+_INFERRED = "inferred"
 _MAX_KNOWN = 1024
 _MOST_CONTENT = 3
 _PRODUCERS = {"user": frozenset({Producer.USER}), "tool": frozenset({Producer.TOOL, Producer.OUTSIDE})}
@@ -103,7 +104,9 @@ class MemoryGate:
                 return self.judge(event)
             except Exception:
                 if not self.failures:
-                    _logger.exception("agentguard: the memory gate failed; what it could not check is stored as an intent")
+                    _logger.exception(
+                        "agentguard: the memory gate failed; what it could not check is stored as an intent"
+                    )
                 return self.pass_unchecked(event)
         try:
             self.observe(event)
@@ -196,7 +199,7 @@ class MemoryGate:
                 return self._stamped(memory, verdict, *evidence.codes)
             scope = Scope(steps=frozenset(evidence.steps), quoted=evidence.quoted)
         else:
-            scope = Scope()
+            scope = Scope(strict=memory.source == _INFERRED)
         support = find_support(claim, self.observations, scope)
         if support.holds:
             return self._stamped(memory, Verdict.VERIFIED, Reason.EVIDENCE_FOUND, steps=support.steps)

@@ -39,7 +39,9 @@ _MAX_SAID = 21
 _MAX_ARGUMENT = 500
 _SHORTEST_ECHO = 20
 _RECALL_NOUNS = frozenset({"memory", "memories", "mem0", "memo", "remembered"})
-_RECALL_VERBS = frozenset({"search", "recall", "retrieve", "read", "get", "load", "query", "fetch", "list", "find", "lookup"})
+_RECALL_VERBS = frozenset(
+    {"search", "recall", "retrieve", "read", "get", "load", "query", "fetch", "list", "find", "lookup"}
+)
 _NO_RECALL = frozenset({"usage", "stats", "info", "size", "limit", "free", "profile", "leak", "process", "gpu"})
 
 

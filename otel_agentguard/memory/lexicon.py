@@ -13,6 +13,10 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+def _by_length(text: str) -> tuple[str, ...]:
+    return tuple(sorted(text.split(), key=len, reverse=True))
+
+
 STOP_WORDS = {
     "en": _words(
         """
@@ -36,11 +40,12 @@ STOP_WORDS = {
     ),
     "ru": _words(
         """
-        а без бы был была были было быть в вам вас ваш ваша во вот все всё вы где да для до его ее её ей ему если есть
-        еще ещё же за здесь и из или им их к как ко когда которая которое которые который ли меня мне мной мной
-        мой моя моё мои моего моей моему мою моих моим мы на над надо нам нас наш наша нашей него нее неё ней нему них но о об один
-        он она они оно от очень по под при пожалуйста с свой своя свою себя со спасибо так также там тебя тебе тем
-        то того тоже той только том ты у уже что чтобы эта эти это этого этой этом этот я здравствуйте привет зовут
+        а без бы был была были было быть в вам вас ваш ваша во вот все всё вы где да для до его ее её ей ему
+        если есть еще ещё же за здесь и из или им их к как ко когда которая которое которые который ли меня
+        мне мной мной мой моя моё мои моего моей моему мою моих моим мы на над надо нам нас наш наша нашей
+        него нее неё ней нему них но о об один он она они оно от очень по под при пожалуйста с свой своя
+        свою себя со спасибо так также там тебя тебе тем то того тоже той только том ты у уже что чтобы эта
+        эти это этого этой этом этот я здравствуйте привет зовут
         """
     ),
     "zh": _words("的 了 是 我 你 您 他 她 它 们 这 那 请 就 也 都 和 与 及 很 吗 呢 吧"),
@@ -50,12 +55,24 @@ STOP_WORDS = {
 ROLE_WORDS = _words(
     """
     user users customer customers client clients person caller human they he she name names named called value
-    kunde kunden kundin kundinnen nutzer nutzerin nutzers benutzer benutzerin benutzers anwender anwenderin name namens heißt heisst
-    пользователь пользователя пользователю пользователем пользователи клиент клиента клиенту клиентом клиентка
-    имя зовут 用户 客户 顾客 名字 姓名
+    kunde kunden kundin kundinnen nutzer nutzerin nutzers benutzer benutzerin benutzers anwender anwenderin name
+    namens heißt heisst пользователь пользователя пользователю пользователем пользователи клиент клиента клиенту
+    клиентом клиентка имя зовут 用户 客户 顾客 名字 姓名
     """
 )
 """How a memory names the person who spoke, who says `I`, and the words for a name."""
+
+WEAK_WORDS = _words(
+    """
+    use uses used using take takes taking taken contain contains containing include includes including show
+    shows shown report reports reported say says said state states stated mention mentions mentioned exist
+    exists located stored set sets repo repository project folder folders directory directories app application
+    system entry status state info details data currently now today benutzt verwendet nutzt enthält zeigt sagt
+    liegt derzeit aktuell ordner projekt использует использую содержит показывает говорит сейчас проект папка 使用
+    包含 显示 目前 项目
+    """
+)
+"""Words that restating adds without claiming more; they count where they are found and are not missed where not."""
 
 CJK_FILLERS = ("用户", "客户", "顾客", "名字", "姓名", *sorted(STOP_WORDS["zh"]))
 """Words that are taken out of a Chinese claim before it is read in pairs of characters."""
@@ -69,7 +86,9 @@ NEGATIONS = _words(
     """
 )
 
-CJK_NEGATION = re.compile(r"(?<![特差区个类])(?:没有|不是|不要|不能|不会|从不|别|勿|[不没无未非])(?![常但过仅论来来必断错同])")
+CJK_NEGATION = re.compile(
+    r"(?<![特差区个类])(?:没有|不是|不要|不能|不会|从不|别|勿|[不没无未非])(?![常但过仅论来来必断错同])"
+)
 """A negation in Chinese, except where its character is part of another word."""
 
 CONJUNCTIONS = _words("and but or und aber sondern oder и но а или while whereas während")
@@ -106,7 +125,9 @@ DESIRE = _words(
 """Words of wanting: what they govern is not said to have happened."""
 
 CJK_DESIRE = re.compile(r"想|要求|希望|需要|请求|请")
-APPROXIMATELY = _words("about approximately approx around roughly nearly almost circa ca etwa ungefähr rund knapp около примерно почти")
+APPROXIMATELY = _words(
+    "about approximately approx around roughly nearly almost circa ca etwa ungefähr rund knapp около примерно почти"
+)
 CJK_APPROXIMATELY = ("大约", "大概", "约")
 GERMAN_DETERMINERS = re.compile(
     r"(?:d(?:er|ie|as|en|em|es)|(?:k|m|d|s)?ein\w{0,2}|ihre?\w?|unser\w{0,2}|eure?\w?|jede\w?|alle\w?|viele?\w?|"
@@ -142,7 +163,7 @@ PLACEHOLDERS = _words(
 
 SUCCESS = _words(
     """
-    pass passes passed passing success successful successfully succeed succeeds succeeded green
+    pass passes passed passing works success successful successfully succeed succeeds succeeded green
     erfolgreich erfolg bestanden grün успешно успешен успешна пройден пройдены прошли прошел прошёл
     """
 )
@@ -154,43 +175,48 @@ FAILURE = _words(
 )
 
 SYNONYMS = tuple(
-    _words(line)
-    for line in """
-    want wants wanted need needs needed request requests requested ask asks asked wish wishes möchte möchten will wollen braucht brauche benötigt wünscht хочет хочу хотел хотела хотят просит просил нужен нужна нужно 想要 想 需要 要求
-    refund refunds reimbursement reimburse erstattung rückerstattung rückzahlung возврат возврата 退款
-    prefer prefers preferred preference preferences like likes liked love loves favorite favourite bevorzugt mag liebt предпочитает предпочитаю любит люблю нравится 喜欢 偏好 喜爱
-    dislike dislikes hate hates avoid avoids hasst meidet ненавидит избегает 讨厌 避免
-    live lives living reside resides residence based wohnt wohne lebt lebe живет живёт живу живут 住在 居住
-    work works working employed job arbeitet arbeite beruf работает работаю работа 工作
-    short brief concise kurz knapp короткий короткие короткими кратко 简短
-    long detailed ausführlich lang подробно подробный 详细
-    email mail e-mail почта письмо 邮件 邮箱
-    phone telephone call calls anruf anrufe telefon телефон звонок звонки 电话
-    buy buys bought purchase purchased kaufen gekauft купить купил купила 购买
-    start starts started begin begins began beginnt begann начинается начать 开始
-    end ends ended finish finishes finished endet beendet заканчивается закончил 结束
-    big large huge groß большой 大型
-    small little tiny klein маленький 小型
-    fast quick quickly schnell быстро быстрый 快速
-    slow slowly langsam медленно медленный 缓慢
-    child children kid kids kind kinder ребенок ребёнок дети 孩子
-    car auto vehicle wagen машина автомобиль 汽车
-    order orders purchase-order bestellung bestellungen заказ заказа заказы 订单
-    broken damaged defective kaputt beschädigt defekt сломан сломана поврежден повреждена 损坏
-    arrive arrives arrived delivered delivery geliefert angekommen lieferung доставлен доставлена доставка пришел пришёл пришла 送达 到货
-    late delayed delay verspätet verspätung опоздал задержка 延迟
-    allergic allergy allergies allergisch allergie аллергия аллергик 过敏
-    eat eats eating isst esse essen ест ем 吃
-    drink drinks drinking trinkt trinke пьет пьёт пью 喝
-    deadline due frist fällig срок дедлайн 截止
-    meeting appointment termin besprechung встреча 会议
-    answer answers reply replies response responses antwort antworten ответ ответы 回答
-    error-prone flaky unstable unreliable instabil нестабильный 不稳定
-    """.strip().splitlines()
+    _words(meaning)
+    for meaning in """
+    want wants wanted need needs needed request requests requested ask asks asked wish wishes möchte möchten will
+    wollen braucht brauche benötigt wünscht хочет хочу хотел хотела хотят просит просил нужен нужна нужно 想要 想 需要 要求
+    ;
+    refund refunds reimbursement reimburse erstattung rückerstattung rückzahlung возврат возврата 退款 ;
+    prefer prefers preferred preference preferences like likes liked love loves favorite favourite bevorzugt mag
+    liebt предпочитает предпочитаю любит люблю нравится 喜欢 偏好 喜爱 ;
+    dislike dislikes hate hates avoid avoids hasst meidet ненавидит избегает 讨厌 避免 ;
+    live lives living reside resides residence wohnt wohne lebt lebe живет живёт живу живут 住在 居住 ;
+    work works working employed job arbeitet arbeite beruf работает работаю работа 工作 ;
+    short brief concise kurz knapp короткий короткие короткими кратко 简短 ;
+    long detailed ausführlich lang подробно подробный 详细 ;
+    email mail e-mail почта письмо 邮件 邮箱 ;
+    phone telephone call calls anruf anrufe telefon телефон звонок звонки 电话 ;
+    buy buys bought purchase purchased kaufen gekauft купить купил купила 购买 ;
+    start starts started begin begins began beginnt begann начинается начать 开始 ;
+    end ends ended finish finishes finished endet beendet заканчивается закончил 结束 ;
+    big large huge groß большой 大型 ;
+    small little tiny klein маленький 小型 ;
+    fast quick quickly schnell быстро быстрый 快速 ;
+    slow slowly langsam медленно медленный 缓慢 ;
+    child children kid kids kind kinder ребенок ребёнок дети 孩子 ;
+    car auto vehicle wagen машина автомобиль 汽车 ;
+    order orders purchase-order bestellung bestellungen заказ заказа заказы 订单 ;
+    broken damaged defective kaputt beschädigt defekt сломан сломана поврежден повреждена 损坏 ;
+    arrive arrives arrived delivered delivery geliefert angekommen lieferung доставлен доставлена доставка пришел
+    пришёл пришла 送达 到货 ;
+    late delayed delay verspätet verspätung опоздал задержка 延迟 ;
+    allergic allergy allergies allergisch allergie аллергия аллергик 过敏 ;
+    eat eats eating isst esse essen ест ем 吃 ;
+    drink drinks drinking trinkt trinke пьет пьёт пью 喝 ;
+    deadline due frist fällig срок дедлайн 截止 ;
+    meeting appointment termin besprechung встреча 会议 ;
+    answer answers reply replies response responses antwort antworten ответ ответы 回答 ;
+    error-prone flaky unstable unreliable instabil нестабильный 不稳定 ;
+    """.strip(" ;\n").split(";")
 )
-"""Words that restate one another, also across languages; each line is one meaning."""
+"""Words that restate one another, also across languages; a semicolon ends each meaning."""
 
-MEANINGS = {word: f"+{place}" for place, words in enumerate(SYNONYMS) for word in words}
+SYNONYM_PAIRS = {word: f"+{place}" for place, words in enumerate(SYNONYMS) for word in words if len(word) == 2}
+"""The same for pairs of Chinese characters."""
 
 MONTHS = {
     name: number
@@ -262,6 +288,7 @@ UNITS = {
         "mm": "mm мм",
         "kg": "kg кг",
         "g": "gram grams gramm",
+        "deg": "° °c °f degree degrees grad градус градуса градусов 度",
     }.items()
     for spelling in spellings.split()
 }
@@ -354,3 +381,15 @@ DONE_FORMS = {word: deed for deed, (done, *_rest) in DONE.items() for word in do
 DEED_WORDS = {word: deed for deed, (done, asked, *_rest) in DONE.items() for word in (*done.split(), *asked.split())}
 CJK_DONE = {phrase: deed for deed, (_, _, done, _) in DONE.items() for phrase in done}
 CJK_DEEDS = {phrase: deed for deed, (_, _, done, asked) in DONE.items() for phrase in (*done, *asked)}
+
+LATIN_ENDINGS = ("ing", "ed", "es", "er", "en", "em", "ly", "s", "e", "n")
+RUSSIAN_ENDINGS = _by_length(
+    """
+    иями ями ами ией ого его ому ему ыми ими ешь ишь ете ите ться тся ует уют ый ий ой ая яя ое ее ые ие ую юю ым им
+    ом ем ей ою ею ах ях ов ев ам ям ью ия ие ию ет ут ют ат ят ит ть ла ло ли ил ел ал а я о е ы и у ю ь й л
+    """
+)
+RUSSIAN_NOUN_ENDINGS = _by_length(
+    "ами ями ого ому ой ей ою ею ом ем ым ах ях ов ев ам ям ия ие ию ии ую ая а я о е ы и у ю ь й"
+)
+"""Endings that are taken off a word, the longest first."""

@@ -12,6 +12,7 @@ from decimal import Decimal, InvalidOperation
 
 from otel_agentguard.memory.claims import Clause, Item
 from otel_agentguard.memory.lexicon import CJK_DONE, DEED_WORDS, DONE_FORMS, MONTHS
+from otel_agentguard.memory.stems import is_stop_word
 from otel_agentguard.memory.text import Polarity, Token, TokenKind, Word, read
 
 ENOUGH = 0.75
@@ -84,7 +85,7 @@ class Reading:
         if kind is TokenKind.WORD:
             for form in word.forms:
                 self.names.setdefault(form, []).append(token)
-            if word.capital:
+            if word.capital and not is_stop_word(word.text.casefold()):
                 where = self.openings if token.first else self.capitals
                 where.setdefault(token.segment, set()).add(word.stem)
         elif kind is TokenKind.PAIR:
@@ -174,7 +175,9 @@ def match(clause: Clause, reading: Reading, subjects: frozenset[str] = frozenset
             if _is_subject(item, subjects):
                 found.add(place)
             continue
-        if all(token.polarity * item.polarity < 0 for token in tokens) or _failed_instead(item, clause, tokens, reading):
+        if all(token.polarity * item.polarity < 0 for token in tokens) or _failed_instead(
+            item, clause, tokens, reading
+        ):
             opposed.add(place)
         elif item.word.kind is TokenKind.NUMBER and _belongs_elsewhere(item, clause, tokens, reading):
             swapped.add(place)
@@ -186,8 +189,14 @@ def match(clause: Clause, reading: Reading, subjects: frozenset[str] = frozenset
     return Match(frozenset(found), frozenset(own), frozenset(opposed), frozenset(swapped))
 
 
-def shows(clause: Clause, matched: Match) -> bool:
-    """Whether what was found is enough to say that the clause was observed."""
+def shows(clause: Clause, matched: Match, *, strict: bool = False) -> bool:
+    """Whether what was found is enough to say that the clause was observed.
+
+    Args:
+        clause: What is claimed.
+        matched: What was found of it.
+        strict: It takes `ENOUGH`, whatever is said last.
+    """
     if matched.opposed or matched.swapped or not matched.own:
         return False
     if any(item.hard and place not in matched.found for place, item in enumerate(clause.items)):
@@ -195,11 +204,11 @@ def shows(clause: Clause, matched: Match) -> bool:
     share = coverage(clause, matched)
     if share >= ENOUGH:
         return True
-    if share < ENOUGH_WITH_TAIL:
+    if strict or share < ENOUGH_WITH_TAIL:
         return False
     tail = any(item.tail and place in matched.own for place, item in enumerate(clause.items))
     hard = any(item.hard for item in clause.items)
-    return tail or (hard and len(clause.items) <= 2)
+    return tail or (hard and sum(not item.weak for item in clause.items) <= 2)
 
 
 def coverage(clause: Clause, matched: Match) -> float:
@@ -209,6 +218,8 @@ def coverage(clause: Clause, matched: Match) -> float:
     before_found = False
     for place, item in enumerate(clause.items):
         hit = place in matched.found
+        if item.weak and not hit:
+            continue
         if item.word.kind is not TokenKind.PAIR:
             total += 1
             got += hit
@@ -244,9 +255,9 @@ def _tokens(item: Item, reading: Reading) -> Sequence[Token]:
             return _first(reading.names.get(form) for form in word.forms)
         case TokenKind.WORD:
             month = MONTHS.get(word.text.casefold())
-            return reading.words.get(word.stem) or reading.words.get(f"month {month}", ())
+            return reading.words.get(word.stem) or reading.words.get(f"month {month}") or ()
         case _:
-            return reading.words.get(word.stem, ())
+            return reading.words.get(word.stem) or ()
 
 
 def _first(found: Iterable[list[Token] | None]) -> Sequence[Token]:
@@ -305,24 +316,27 @@ def _failed_instead(item: Item, clause: Clause, tokens: Sequence[Token], reading
         return False
     if not all(reading.failure_beside(token) for token in tokens):
         return False
-    counted = [token for other in clause.items if other.word.kind is TokenKind.NUMBER for token in _numbers(other, reading)]
+    counted = [
+        token for other in clause.items if other.word.kind is TokenKind.NUMBER for token in _numbers(other, reading)
+    ]
     return not any(reading.counts_success(token) for token in counted)
 
 
 def _belongs_elsewhere(item: Item, clause: Clause, tokens: Sequence[Token], reading: Reading) -> bool:
-    """The number is there, but beside nothing that the claim names, while what it names has another number."""
+    """The number is there, but another number stands beside more of what the claim names."""
     claimed = {form for other in clause.items for form in other.word.forms if other.word.kind is TokenKind.NUMBER}
-    here = {token.segment for token in tokens}
-    for segment in here:
+    beside: set[str] = set()
+    for segment in {token.segment for token in tokens}:
         words = reading.segments.get(segment)
-        if not words or words & clause.labels:
+        if not words:
             return False
-    for segment, words in reading.segments.items():
-        if segment not in here and words & clause.labels:
-            quantities = reading.quantities.get(segment)
-            if quantities and not any(form in claimed for forms in quantities for form in forms):
-                return True
-    return False
+        labels = words & clause.labels
+        beside = labels if len(labels) >= len(beside) else beside
+    return any(
+        words & clause.labels > beside and not any(form in claimed for forms in quantities for form in forms)
+        for segment, words in reading.segments.items()
+        if (quantities := reading.quantities.get(segment))
+    )
 
 
 def _renamed(clause: Clause, found: set[int], reading: Reading) -> bool:

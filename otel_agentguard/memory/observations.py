@@ -18,7 +18,7 @@ from math import log2
 
 from otel_agentguard.errors import ConfigError
 from otel_agentguard.memory.matching import Reading
-from otel_agentguard.memory.text import KEY_BITS, index_keys, quotable
+from otel_agentguard.memory.passages import KEY_BITS, index_keys, quotable
 
 MAX_BYTES = 1 << 20
 """Text that one run keeps by default."""
@@ -335,7 +335,9 @@ class Observations:
         if not plain:
             return []
         return [
-            (known, step) for known, step in self._recalled.items() if _stands_in(plain, known) or _stands_in(known, plain)
+            (known, step)
+            for known, step in self._recalled.items()
+            if _stands_in(plain, known) or _stands_in(known, plain)
         ]
 
     def search(self, keys: Iterable[int], producers: Collection[Producer], *, most: int = 8) -> list[Hit]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from otel_agentguard.memory.claims import normal_value, text_of
 from otel_agentguard.memory.marks import marked
-from otel_agentguard.memory.text import index_keys
+from otel_agentguard.memory.passages import index_keys
 from otel_agentguard.memory.verdicts import STAMP, Judgement, Verdict
 
 MAX_ENTRIES = 4096

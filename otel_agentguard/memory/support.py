@@ -10,7 +10,8 @@ from otel_agentguard.memory.intake import subjects_of
 from otel_agentguard.memory.lexicon import CJK_DEEDS, DEED_WORDS
 from otel_agentguard.memory.matching import Match, Reading, coverage, match, missing, shows
 from otel_agentguard.memory.observations import EVIDENCE, Hit, Observations, Producer
-from otel_agentguard.memory.text import index_keys, language, quotable
+from otel_agentguard.memory.passages import index_keys, quotable
+from otel_agentguard.memory.stems import language
 
 TOLERATED = 0.25
 """Share of a claim, by what has to be found, whose words may be missing when all its numbers and names are there."""
@@ -66,12 +67,14 @@ class Scope:
         steps: The cited steps; None for all.
         after: Only later steps than this one.
         quoted: The cited steps were quoted word for word, so the words of the claim may differ more.
+        strict: The writer says that it inferred the claim, so nearly all of it has to be found.
     """
 
     producers: Collection[Producer] = EVIDENCE
     steps: frozenset[int] | None = None
     after: int = 0
     quoted: bool = False
+    strict: bool = False
 
 
 def find_support(claim: Claim, observations: Observations, scope: Scope) -> Support:
@@ -134,7 +137,7 @@ def _look(clause: Clause, observations: Observations, scope: Scope, recalled: li
         matched = match(clause, reading, subjects_of(hit.observation.about))
         if clause.deed is not None and not reading.tells_done(clause.deed):
             seen.undone = True
-        elif shows(clause, matched):
+        elif shows(clause, matched, strict=scope.strict):
             seen.shown_by = [step]
             seen.undone = seen.recalled = False
             return seen
@@ -144,7 +147,7 @@ def _look(clause: Clause, observations: Observations, scope: Scope, recalled: li
         if matched.opposed or matched.swapped:
             opposing = opposing or matched
     if clause.deed is None:
-        _join(clause, by_step, seen)
+        _join(clause, by_step, seen, scope)
     if not seen.shown_by and opposing is not None:
         seen.closest = opposing
     return seen
@@ -164,10 +167,10 @@ def _hits(clause: Clause, observations: Observations, scope: Scope) -> list[Hit]
     return [hit for hit in hits if hit.observation.step > scope.after][:_MOST_HITS]
 
 
-def _join(clause: Clause, by_step: dict[int, Match], seen: _Seen) -> None:
+def _join(clause: Clause, by_step: dict[int, Match], seen: _Seen, scope: Scope) -> None:
     """One step, or several that each show a part, may show together what no passage shows alone."""
     for step, matched in by_step.items():
-        if shows(clause, matched):
+        if shows(clause, matched, strict=scope.strict):
             seen.shown_by = [step]
             return
     useful = {
@@ -185,7 +188,7 @@ def _join(clause: Clause, by_step: dict[int, Match], seen: _Seen) -> None:
         if matched.own - joined.own:
             joined = joined.joined(matched)
             steps.append(step)
-    if len(steps) > 1 and shows(clause, joined):
+    if len(steps) > 1 and shows(clause, joined, strict=scope.strict):
         seen.shown_by = steps
     elif seen.closest is None or coverage(clause, joined) > coverage(clause, seen.closest):
         seen.closest = joined
@@ -193,7 +196,9 @@ def _join(clause: Clause, by_step: dict[int, Match], seen: _Seen) -> None:
 
 def _alone(clause: Clause, matched: Match) -> bool:
     """Only numbers of the clause are there: they may be numbers of anything."""
-    return all(clause.items[place].hard and not clause.items[place].name for place in matched.own) and len(matched.own) < 2
+    return (
+        all(clause.items[place].hard and not clause.items[place].name for place in matched.own) and len(matched.own) < 2
+    )
 
 
 def _look_for_deed(clause: Clause, observations: Observations, scope: Scope, seen: _Seen) -> None:
@@ -202,7 +207,7 @@ def _look_for_deed(clause: Clause, observations: Observations, scope: Scope, see
     for done in reversed(observations.deeds):
         if scope.steps is not None and done.step not in scope.steps:
             continue
-        words = {word for word in quotable(done.text.replace("_", " ")).split()}
+        words = set(quotable(done.text.replace("_", " ")).split())
         named = any(DEED_WORDS.get(word) == deed for word in words)
         if not named and not any(of == deed and phrase in done.text for phrase, of in CJK_DEEDS.items()):
             continue

@@ -61,7 +61,7 @@ SENTENCES: Mapping[Reason, str] = {
     Reason.EVIDENCE_FOUND: "the evidence shows it",
     Reason.NO_SUCH_STEP: "it cites a step that this run does not have",
     Reason.NO_EVIDENCE: "no tool and no user has said anything in this run that could show it",
-    Reason.NOT_EVIDENCE: "what it cites is no evidence: the agent's own words, a plan, recalled memory or a failed call",
+    Reason.NOT_EVIDENCE: "what it cites is no evidence: the agent's own words, a plan, a recalled memory, a failed call",
     Reason.QUOTE_NOT_FOUND: "the quote does not stand in what it cites",
     Reason.VALUE_NOT_FOUND: "a number, date, id, path or name of it does not occur in the evidence",
     Reason.OPPOSITE_SAID: "the evidence says the opposite",
