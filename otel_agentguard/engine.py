@@ -214,6 +214,7 @@ class Engine:
         conversation: str | None = None,
         event: str | None = None,
         tools: Mapping[str, ToolSpec] | None = None,
+        tools_complete: bool = True,
         parent: Run | None = None,
         settings: Settings | None = None,
         attended: bool | None = None,
@@ -226,6 +227,7 @@ class Engine:
             conversation: The conversation that it belongs to.
             event: The outside event that it serves.
             tools: What is known of its tools.
+            tools_complete: Whether these are all the tools there are, so that a call of another one is wrong.
             parent: The run that it is a child of: that one's stop stops it too.
             settings: Settings of this run alone.
             attended: Whether a person can be asked; the settings say where it is None.
@@ -247,6 +249,7 @@ class Engine:
                 conversation=conversation,
                 event=event,
                 tools=dict(tools or {}),
+                tools_complete=bool(tools) and tools_complete,
             )
             opened = [(check.name, self._contained(check.name, check.open, info)) for check in self._checks]
             checks = [(name, check) for name, check in opened if check is not None]
@@ -507,9 +510,7 @@ class Engine:
             run.ladder.forgive(one.finding)
         return _Judged(replace(one.finding, action=Action.HINT, severity=severity_of(Action.HINT)), one.new)
 
-    def _settle(
-        self, run: Run, event: Event, judged: list[_Judged], *, enforce: bool, upcoming: bool
-    ) -> Decision:
+    def _settle(self, run: Run, event: Event, judged: list[_Judged], *, enforce: bool, upcoming: bool) -> Decision:
         if not judged:
             return PASS
         decided = max(judged, key=lambda one: one.finding.action).finding

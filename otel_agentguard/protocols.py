@@ -26,8 +26,7 @@ class RunInfo:
         event: The outside event that it serves, where one was given.
         settings: The settings of this run.
         tools: What is known of its tools; filled as they are declared.
-        tools_complete: Whether `tools` are all there are, so that another name is wrong; what a run is
-            opened with is complete anyway.
+        tools_complete: Whether `tools` are all there are, so that a call of another one is wrong.
         plan_drift: How far the run has strayed from its plan, 0 to 1; the plan check writes it.
         progress: How often the run learned something new; the loop check counts, the ladder decays by it.
     """

@@ -45,12 +45,11 @@ class PlanCheck:
 class PlanRun:
     """The plan check in one run."""
 
-    __slots__ = ("_checked", "_complete", "_declared", "_off_plan", "_plans", "_registry", "_run", "_verdicts")
+    __slots__ = ("_checked", "_declared", "_off_plan", "_plans", "_registry", "_run", "_verdicts")
 
     def __init__(self, run: RunInfo, off_plan: Action) -> None:
         self._run = run
         self._off_plan = off_plan
-        self._complete = bool(run.tools)
         self._registry: ToolRegistry | None = None
         self._declared: Mapping[str, ToolSpec] = {}
         self._checked: OrderedDict[bytes, None] = OrderedDict()
@@ -98,14 +97,11 @@ class PlanRun:
             self._registry = ToolRegistry(tools.values(), strict=False)
         return self._registry
 
-    def _names_are_complete(self) -> bool:
-        return self._complete or self._run.tools_complete
-
     def _check_call(self, call: ToolCall) -> list[Finding]:
         registry = self._tools(call.tool)
         if registry is None or self._was_checked(call):
             return []
-        errors = check_call(call.tool, call.arguments, tools=registry, closed=self._names_are_complete())
+        errors = check_call(call.tool, call.arguments, tools=registry, closed=self._run.tools_complete)
         if not errors:
             return []
         call.plan_errors = _codes(errors)
@@ -141,7 +137,7 @@ class PlanRun:
         registry = self._tools()
         report = check_plan(plan, tools=registry)
         errors = report.errors
-        if not self._names_are_complete():
+        if not self._run.tools_complete:
             errors = tuple(error for error in errors if error.code is not ErrorCode.UNKNOWN_TOOL)
         plan.plan_errors = _codes(errors)
         self._follow(plan, report.plan, registry)

@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from enum import Enum
 from typing import Any
@@ -20,14 +20,15 @@ _ARRAYS = frozenset({"Sequence", "Iterable", "Collection", "MutableSequence"})
 _ANYTHING: dict[str, Any] = {}
 
 
-def parameters_schema(function: Callable[..., object]) -> dict[str, Any]:
+def parameters_schema(function: Callable[..., object], *, hidden: Collection[str] = (KEY_PARAMETER,)) -> dict[str, Any]:
     """Describe what a function may be called with.
 
-    Parameters that the guard fills (`idempotency_key`) are left out. A parameter whose type has no
-    JSON form, such as a session or a context that a framework hands in, is neither required nor checked.
+    A parameter whose type has no JSON form, such as a session or a context that a framework hands in,
+    is neither required nor checked.
 
     Args:
         function: Function, method, partial, or anything else with a signature.
+        hidden: Parameters that are left out, since the guard fills them.
 
     Returns:
         A JSON Schema of type object; closed unless the function takes `**kwargs`. `{}` where the
@@ -47,7 +48,7 @@ def parameters_schema(function: Callable[..., object]) -> dict[str, Any]:
             closed = False
         elif parameter.kind is parameter.VAR_POSITIONAL:
             properties[name] = {"type": "array"}
-        elif name != KEY_PARAMETER:
+        elif name not in hidden:
             schema, foreign = _schema(hints.get(name, parameter.annotation), definitions, 0)
             has_default = parameter.default is not parameter.empty
             if has_default and parameter.default is None:

@@ -10,7 +10,7 @@ from otel_agentguard.errors import ConfigError
 from otel_agentguard.events import Effect, ToolSpec
 from otel_agentguard.plans.functions import parameters_schema
 from otel_agentguard.plans.names import NameIndex
-from otel_agentguard.plans.schemas import ArgumentSchema, compile_schema
+from otel_agentguard.plans.schemas import KEY_PARAMETER, ArgumentSchema, compile_schema
 
 _logger = logging.getLogger("otel_agentguard")
 
@@ -54,6 +54,8 @@ class ToolRegistry(Mapping[str, ToolSpec]):
     @classmethod
     def from_functions(cls, *functions: Callable[..., object] | Iterable[Callable[..., object]]) -> ToolRegistry:
         """Tools from Python functions: names, type hints, defaults and the first line of the docstring.
+
+        Of functions declared with `@tool` also effect and identity, and without the parameter for the key.
 
         Args:
             functions: Functions, or one iterable of them.
@@ -156,11 +158,22 @@ class ToolRegistry(Mapping[str, ToolSpec]):
 
 
 def _from_function(function: Callable[..., object]) -> ToolSpec:
+    declared = getattr(function, "__agentguard__", None)  # what `@tool` leaves on a function
+    key = getattr(declared, "key_param", None)
+    schema = parameters_schema(function, hidden=(KEY_PARAMETER, key) if isinstance(key, str) else (KEY_PARAMETER,))
+    if declared is not None:
+        return ToolSpec(
+            name=declared.name,
+            schema=schema,
+            description=declared.description,
+            effect=declared.effect,
+            identity=declared.identity,
+        )
     bare = getattr(function, "func", function)
     name = getattr(function, "__name__", None) or getattr(bare, "__name__", None) or type(function).__name__
     text = getattr(function, "__doc__", None) if hasattr(function, "__name__") else getattr(bare, "__doc__", None)
     description = text.strip().splitlines()[0] if isinstance(text, str) and text.strip() else ""
-    return ToolSpec(name=name, schema=parameters_schema(function), description=description)
+    return ToolSpec(name=name, schema=schema, description=description)
 
 
 def _from_mcp(tool: object) -> ToolSpec:

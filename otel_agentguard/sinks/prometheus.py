@@ -134,6 +134,8 @@ class PrometheusSink:
         self._steps.at(kind, event.agent, tool).inc()
         if event.repeats > 0:
             self._repeats.at(event.agent, tool, event.similarity or Similarity.EXACT).inc()
+        for code in event.plan_errors:
+            self.plan_error(code)
         if isinstance(event, ToolCall):
             if event.served_from is not None:
                 self._saved_calls.inc()
@@ -155,6 +157,8 @@ class PrometheusSink:
         self._runs.at(outcome).inc()
         self._active.dec()
         self._run_steps.observe(steps)
+        if run.plan_drift is not None:
+            self.plan_drift(run.plan_drift)
         if (tally := self._tallies.pop(run.run_id, None)) is not None:
             self._run_tool_calls.observe(tally.tool_calls)
             self._run_model_calls.observe(tally.model_calls)

@@ -17,6 +17,7 @@ from otel_agentguard.events import Crash, Effect, Event, Outcome, Plan, PlanStep
 from otel_agentguard.findings import Action, CheckName, Finding, Kind, Severity
 from otel_agentguard.plans import ToolRegistry
 from otel_agentguard.readers.runlog import RecordedRun, read_file
+from otel_agentguard.sinks.prometheus import PrometheusSink
 from otel_agentguard.testing import tool_call
 
 TOOLS = ToolRegistry.from_dicts(
@@ -149,6 +150,36 @@ def test_a_list_that_is_said_to_be_complete_rules_out_others() -> None:
     replay.run.info.tools_complete = True
 
     assert replay.kinds(tool_call("teleport", {})) == [(1, Kind.PLAN)]
+
+
+def test_what_is_known_of_some_tools_does_not_rule_out_others() -> None:
+    engine = Engine(checks=[PlanCheck()])
+    run = engine.open("r", tools=TOOLS, tools_complete=False)
+
+    unknown = engine.observe(run, tool_call("teleport", {}))
+    planned = engine.observe(run, plan(("teleport", {})))
+    wrong = engine.observe(run, tool_call("read_file", {}))
+
+    assert (unknown.findings, planned.findings) == ((), ())
+    assert [finding.kind for finding in wrong.findings] == [Kind.PLAN]
+
+
+def test_errors_of_plans_and_drift_are_counted() -> None:
+    sink = PrometheusSink()
+    engine = Engine(checks=[PlanCheck()], sinks=[sink])
+    run = engine.open("r", tools=TOOLS)
+
+    for event in (plan(READ, ("teleport", {})), read(), tool_call("web_search", {})):
+        engine.observe(run, event)
+    engine.close(run)
+
+    counted = {
+        code: sink.registry.get_sample_value("agentguard_plan_errors_total", {"code": code})
+        for code in ("unknown_tool", "missing_argument", "cycle")
+    }
+    assert counted == {"unknown_tool": 1, "missing_argument": 1, "cycle": 0}
+    assert sink.registry.get_sample_value("agentguard_plan_drift_ratio_count") == 1
+    sink.close()
 
 
 def test_a_call_whose_arguments_were_not_captured_is_checked_by_name() -> None:

@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from otel_agentguard.errors import ConfigError
 from otel_agentguard.events import Effect, ToolSpec
 from otel_agentguard.plans import ToolRegistry, check_call
+from otel_agentguard.seams.tool import tool
 
 QUERY = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
 
@@ -149,6 +150,19 @@ def test_methods_and_partials_do_not_ask_for_what_is_bound() -> None:
 
     assert codes(registry, "find", name="x") == []
     assert codes(registry, "move", target="b") == []
+
+
+def test_a_declared_tool_keeps_what_it_declares() -> None:
+    @tool(effect=Effect.SIDE_EFFECT, identity=("invoice",), key_param="request_id")
+    def charge(invoice: str, amount: int, *, request_id: str) -> str:
+        """Charge a card."""
+        return f"{invoice} {amount} {request_id}"
+
+    registry = ToolRegistry.from_functions(charge)
+
+    spec = registry["charge"]
+    assert (spec.effect, spec.identity, spec.description) == (Effect.SIDE_EFFECT, ("invoice",), "Charge a card.")
+    assert codes(registry, "charge", invoice="i", amount=1) == []
 
 
 def test_a_function_without_hints_is_checked_by_names() -> None:
