@@ -2,20 +2,35 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+BARE := .venvs/bare
 PYTEST := $(BIN)/python -m pytest
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check bench format chaos soak clean
+.PHONY: demo demo-once test test-plain test-bare check bench chaos chaos-short soak format clean
 
 $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[redis,postgres,semantic,cost,dashboards,test,check]'
+	$(BIN)/python $(PIP_INSTALL) --editable '.[redis,postgres,semantic,cost,dashboards,test,check]'
 	touch $(READY)
 
 demo: $(READY)
 	$(BIN)/otel-agentguard demo
 
+demo-once: $(READY)
+	$(BIN)/otel-agentguard demo --once
+
 test: $(READY)
 	$(PYTEST)
+
+# Without database servers, whatever is installed.
+test-plain: $(READY)
+	$(PYTEST) -m 'not services and not chaos and not soak'
+
+# With nothing but what the package itself requires.
+test-bare:
+	test -x $(BARE)/bin/python || $(PYTHON) -m venv $(BARE)
+	$(BARE)/bin/python $(PIP_INSTALL) --editable . pytest pytest-timeout hypothesis inline-snapshot
+	$(BARE)/bin/python -m pytest -m 'not services and not chaos and not soak'
 
 check: $(READY)
 	$(BIN)/ruff format --check .
@@ -23,13 +38,16 @@ check: $(READY)
 	$(BIN)/mypy
 	$(BIN)/mypy tests/typing
 	$(BIN)/lint-imports
-	$(PYTEST) -q tests/test_docs.py
+	$(PYTEST) -q tests/test_docs.py tests/test_docs_metrics.py
 
 bench: $(READY)
 	$(BIN)/python benchmarks/overhead.py
 
 chaos: $(READY)
 	$(PYTEST) -m chaos --timeout 1800
+
+chaos-short: $(READY)
+	AGENTGUARD_CHAOS=short $(PYTEST) -m chaos --timeout 600
 
 soak: $(READY)
 	$(PYTEST) -m soak --timeout 5400

@@ -158,4 +158,6 @@ class Settings:
         return limits
 
 
-LOOP_ROWS = tuple(name for name, default in LoopSettings.__dataclass_fields__.items() if isinstance(default.default, Limits))
+LOOP_ROWS = tuple(
+    name for name, default in LoopSettings.__dataclass_fields__.items() if isinstance(default.default, Limits)
+)

@@ -1,6 +1,6 @@
 """From findings to actions: the ladder of one run.
 
-Each (check, signature) climbs on its own. Every repeat adds one to its level; every new thing that
+Each (check, signature) climbs on its own. Every repeat, or round of repeats, adds one to its level; every new thing that
 the run learns elsewhere takes a tenth off, so a loop inside productive work escalates slowly and a
 relapse after little progress goes on where it was.
 """
@@ -20,6 +20,7 @@ _MAX_SIGNATURES = 256
 @dataclass(slots=True)
 class _Rung:
     level: float
+    count: int
     progress: int
     step: int
     said: Action
@@ -53,7 +54,8 @@ class Ladder:
             return finding, self._say(key, rung, finding, progress)
         level = float(finding.count)
         if rung is not None and rung.step != finding.step:
-            level = rung.level * _DECAY ** (progress - rung.progress) + 1
+            climbed = finding.count - rung.count if finding.count >= rung.count else 1
+            level = rung.level * _DECAY ** (progress - rung.progress) + climbed
         elif rung is not None:
             level = rung.level
         action = limits.action_at(level)
@@ -66,7 +68,7 @@ class Ladder:
         new = rung is None or action > rung.said
         said = action if rung is None else max(action, rung.said)
         answer = None if new or rung is None else rung.answer
-        self._rungs[key] = _Rung(level, progress, finding.step, said, answer)
+        self._rungs[key] = _Rung(level, finding.count, progress, finding.step, said, answer)
         if answer is not None:
             action = answer
         self._rungs.move_to_end(key)
@@ -76,7 +78,7 @@ class Ladder:
     def _say(self, key: tuple[str, bytes], rung: _Rung | None, finding: Finding, progress: int) -> bool:
         if rung is not None and finding.action <= rung.said:
             return False
-        self._rungs[key] = _Rung(float(finding.count), progress, finding.step, finding.action)
+        self._rungs[key] = _Rung(float(finding.count), finding.count, progress, finding.step, finding.action)
         self._trim()
         return True
 
@@ -103,7 +105,7 @@ class Ladder:
         """
         for key in list(earlier._rungs)[-most:]:
             rung = earlier._rungs[key]
-            self._rungs[key] = _Rung(rung.level, 0, 0, Action.ALLOW)
+            self._rungs[key] = _Rung(rung.level, rung.count, 0, 0, Action.ALLOW)
 
 
 def severity_of(action: Action) -> Severity:

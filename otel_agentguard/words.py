@@ -47,7 +47,9 @@ def repeated_failure(earlier: int, count: int, *, denied: bool = False) -> str:
         known = f"Same call as step {earlier}, and a person has declined it {count} times."
         return to_model(known, "Ask what is wanted instead, or go on without it.")
     known = f"Same call as step {earlier}, same failure (time {count})."
-    return to_model(known, "It will fail until something else changes: read the error, change the arguments or the state.")
+    return to_model(
+        known, "It will fail until something else changes: read the error, change the arguments or the state."
+    )
 
 
 def repeated_message(earlier: int, count: int) -> str:
@@ -85,8 +87,12 @@ def same_subject(earlier: int, count: int) -> str:
 def rounds(period: int, number: int, evidence: Sequence[int], agents: Sequence[str]) -> str:
     """Note on events that go round."""
     who = f" between {' and '.join(agents)}" if len(agents) > 1 else ""
-    known = f"The same {period} actions{who} have begun round {number} with the same results, first at step {evidence[0]}."
-    return to_model(known, "Another round gives the same: decide on what is known, or do something that none of them did.")
+    known = (
+        f"The same {period} actions{who} have begun round {number} with the same results, first at step {evidence[0]}."
+    )
+    return to_model(
+        known, "Another round gives the same: decide on what is known, or do something that none of them did."
+    )
 
 
 def refused(note: str, earlier_result: str | None) -> str:
@@ -98,4 +104,6 @@ def refused(note: str, earlier_result: str | None) -> str:
 
 def to_people(what: str, evidence: Sequence[int], setting: str, limits: Limits) -> str:
     """Explanation for people: what repeated, since when, how to override."""
-    return f"{what} at {steps(evidence)}; limits {setting}: hint {limits.hint}, block {limits.block}, stop {limits.stop}"
+    return (
+        f"{what} at {steps(evidence)}; limits {setting}: hint {limits.hint}, block {limits.block}, stop {limits.stop}"
+    )

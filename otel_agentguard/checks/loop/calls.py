@@ -26,6 +26,7 @@ _MAX_IN_FLIGHT = 1024
 _AGENT_BITS = 8
 _32_BITS = 0xFFFFFFFF
 _CHANGES = frozenset({Effect.WRITE, Effect.SIDE_EFFECT})
+_ALWAYS_NEW = frozenset({Effect.WAIT, Effect.GENERATOR, Effect.CURSOR})
 _PACED = frozenset({Effect.WAIT, Effect.GENERATOR})
 _CHANGED = {
     Grade.EQUAL: "unchanged",
@@ -167,7 +168,12 @@ class Calls:
         spared = streak.spared_by(marks)
         doubt = (marks.stir if streak.failing else marks.doubt) > streak.step
         spaced = marks.wait > streak.step
-        idle = not spaced and max(marks.stir, marks.write) <= streak.step and not self._changes(call)
+        idle = (
+            call.effect not in _ALWAYS_NEW
+            and not spaced
+            and max(marks.stir, marks.write) <= streak.step
+            and not self._changes(call)
+        )
         call.redundant = idle and digest == streak.digest
         back_to_back = marks.news <= streak.step
         answer = None if digest == streak.digest and streak.answer is not None else Answer(digest, call.result)

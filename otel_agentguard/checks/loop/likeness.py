@@ -19,7 +19,9 @@ _SHARED_WORDS = 0.5
 _FEW_WORDS = 2
 _TRIM = "\"'`,;:.!?()[]{}<>|&\\+*"
 _ENTITY = re.compile(r"\d|[/\\@#]|[a-z][A-Z]|_|\.\w|^[A-Z]")
-_CODE = re.compile(r"[{};=(]\s*$|^\s*\w+ = |\b(?:def|import|return|function|class|const|var|let)\b|[{}]|==|->|=>", re.MULTILINE)
+_CODE = re.compile(
+    r"[{};=(]\s*$|^\s*\w+ = |\b(?:def|import|return|function|class|const|var|let)\b|[{}]|==|->|=>", re.MULTILINE
+)
 
 
 class Likeness(IntEnum):

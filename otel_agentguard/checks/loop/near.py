@@ -140,9 +140,7 @@ class Near:
         if len(self._families) > _MAX_FAMILIES:
             self._families.popitem(last=False)
 
-    def _join(
-        self, family: _Family, call: ToolCall, links: Sequence[tuple[Likeness, _Member]], form: Form
-    ) -> _Member:
+    def _join(self, family: _Family, call: ToolCall, links: Sequence[tuple[Likeness, _Member]], form: Form) -> _Member:
         changed = self._marks.stir if call.outcome is not Outcome.OK else self._marks.doubt
         family.doubted = family.doubted or changed > family.step
         if self._marks.news > family.step:

@@ -71,7 +71,7 @@ class Rounds:
         self._steps.append(step)
         if len(tokens) >= 4 * LONGEST_PERIOD:
             for ring in (tokens, self._keys, self._agents, self._steps):
-                del ring[: LONGEST_PERIOD]
+                del ring[:LONGEST_PERIOD]
 
     def clear(self) -> None:
         """Forget everything: what comes next begins the first round."""

@@ -131,7 +131,17 @@ class Talk:
         first = said.evidence[0]
         note = words.repeated_model_call(first, count) if asked else words.repeated_message(first, count)
         what = f"{event.agent} {'asked the model for' if asked else 'said'} the same {count} times"
-        return self._make(event, Kind.LOOP, _with_agent(_identity(event) or b"", event), note, what, limits, "same", said.evidence, count)
+        return self._make(
+            event,
+            Kind.LOOP,
+            _with_agent(_identity(event) or b"", event),
+            note,
+            what,
+            limits,
+            "same",
+            said.evidence,
+            count,
+        )
 
     def _round_finding(self, event: Event, seen: Round) -> Finding | None:
         alone = len(seen.agents) == 1
