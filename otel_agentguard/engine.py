@@ -32,7 +32,7 @@ from otel_agentguard.values import KeptValues, SharedBudget
 
 _logger = logging.getLogger("otel_agentguard")
 
-FindingCallback = Callable[[Finding, Action], "Action | None | Awaitable[Action | None]"]
+FindingCallback = Callable[[Finding, Action], "Action | Awaitable[Action | None] | None"]
 ApprovalCallback = Callable[["ApprovalRequest"], "bool | float"]
 
 MAX_RUNS = 20_000
@@ -156,6 +156,7 @@ class Run:
 
     @property
     def run_id(self) -> str:
+        """The id of the run."""
         return self.info.run_id
 
     def stop_reason(self) -> Finding | None:

@@ -1,8 +1,8 @@
 """From findings to actions: the ladder of one run.
 
-Each (check, signature) climbs on its own. Every repeat, or round of repeats, adds one to its level; every new thing that
-the run learns elsewhere takes a tenth off, so a loop inside productive work escalates slowly and a
-relapse after little progress goes on where it was.
+Each (check, signature) climbs on its own. Every repeat, or round of repeats, adds one to its level;
+every new thing that the run learns elsewhere takes a tenth off, so a loop inside productive work
+escalates slowly and a relapse after little progress goes on where it was.
 """
 
 from __future__ import annotations

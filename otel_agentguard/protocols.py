@@ -69,9 +69,13 @@ class Check(Protocol):
     """
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Labels metrics and findings."""
+        ...
 
-    def open(self, run: RunInfo) -> RunCheck: ...
+    def open(self, run: RunInfo) -> RunCheck:
+        """Make the state of one run; called once, before its first event."""
+        ...
 
 
 class Sink(Protocol):
@@ -81,13 +85,17 @@ class Sink(Protocol):
     it raises is counted and swallowed.
     """
 
-    def run_opened(self, run: RunInfo) -> None: ...
+    def run_opened(self, run: RunInfo) -> None:
+        """A run begins."""
+        ...
 
     def stepped(self, run: RunInfo, event: Event) -> None:
         """An event is over; its marks are set."""
         ...
 
-    def found(self, run: RunInfo, finding: Finding, mode: str) -> None: ...
+    def found(self, run: RunInfo, finding: Finding, mode: str) -> None:
+        """A finding that is new on the ladder; `mode` is `enforce` or `observe`."""
+        ...
 
     def run_closed(self, run: RunInfo, outcome: str, steps: int) -> None:
         """The run is over: `completed`, `failed` or `stopped_by_guard`."""
@@ -138,10 +146,14 @@ class Decoder(Protocol):
     """
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Name of the vocabulary."""
+        ...
 
     @property
-    def markers(self) -> tuple[str, ...]: ...
+    def markers(self) -> tuple[str, ...]:
+        """Attributes of which every span that matters carries one."""
+        ...
 
     def decode(self, span: EndedSpan) -> Event | None:
         """The event that the span tells of; None where it tells of none.
@@ -175,4 +187,6 @@ class Embedder(Protocol):
 class Clock(Protocol):
     """Wall clock, seconds since the epoch."""
 
-    def __call__(self) -> float: ...
+    def __call__(self) -> float:
+        """The time now."""
+        ...

@@ -57,8 +57,8 @@ class Calls:
         "_in_flight",
         "_marks",
         "_outcomes",
-        "_run",
         "_rounds",
+        "_run",
         "_seen",
         "_streaks",
         "_tellers",
@@ -129,7 +129,6 @@ class Calls:
         return self._took(call, key, call.result_digest)
 
     def _took(self, call: ToolCall, key: bytes, digest: bytes) -> Sequence[Finding]:
-        marks = self._marks
         outcome = xxh3_64_intdigest(key + digest)
         new = self._outcomes.add(outcome)
         agent = self._agent_number(call.agent)
