@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 from opentelemetry import baggage, context, trace
 from opentelemetry.context import Context
 
+from otel_agentguard.effects.calls import RunEffects
 from otel_agentguard.engine import Engine, Run
 from otel_agentguard.semconv import BAGGAGE_RUN_ID
 
@@ -36,6 +37,7 @@ class Scope:
         explicit: The run was opened with `run()`, whose exit turns `RunStopped` into `RunAborted`.
         unguarded: Calls pass the guard.
         fresh: Calls are not answered from the cache.
+        effects: The side effects of the run, while no guard is installed that knows them.
     """
 
     run: Run | None = None
@@ -44,6 +46,7 @@ class Scope:
     explicit: bool = False
     unguarded: bool = False
     fresh: bool = False
+    effects: RunEffects | None = None
 
 
 NOWHERE = Scope()
@@ -115,9 +118,28 @@ class ImplicitRuns:
         """The implicit run of a trace."""
         return self._run_named("trace", trace_id, self._engine.open)
 
-    def of_conversation(self, conversation: str) -> Run:
-        """The implicit run of a conversation that an adapter knows."""
-        return self._run_named("conversation", conversation, lambda: self._engine.open(conversation=conversation))
+    def of_conversation(self, conversation: str, *, trace_id: int | None = None) -> Run:
+        """The implicit run of a conversation that an adapter or a span knows.
+
+        Args:
+            conversation: Its id.
+            trace_id: A trace that is part of it: from here on that is its run too, whoever tells of
+                an event. A run that the trace had already becomes the conversation's where that had none.
+        """
+        by_trace, by_conversation = ("trace", trace_id or 0), ("conversation", conversation)
+        known = self._named.get(by_conversation)
+        if trace_id is None or (known is not None and known is self._named.get(by_trace)):
+            return self._run_named("conversation", conversation, lambda: self._engine.open(conversation=conversation))
+        with self._lock:
+            run, begun = self._live(known), self._live(self._named.get(by_trace))
+            if run is None and begun is not None and begun.info.conversation is None:
+                run, begun.info.conversation = begun, conversation
+            self._sweep()
+            run = run or self._engine.open(conversation=conversation)
+            self._named[by_trace] = self._named[by_conversation] = run
+            if begun is not None and begun is not run:
+                self._named["left", trace_id] = begun
+            return run
 
     def renew(self, stopped: Run) -> Run:
         """A new run in place of a stopped one, which a new user turn has ended.
@@ -143,11 +165,12 @@ class ImplicitRuns:
         return ("trace", trace_id) in self._named
 
     def end_trace(self, trace_id: int, *, failed: bool) -> None:
-        """Drop the run of a trace whose root has ended here."""
+        """Drop the run of a trace whose root has ended here; that of a conversation goes on."""
         with self._lock:
-            run = self._named.pop(("trace", trace_id), None)
-        if run is not None:
-            self._engine.close(run, failed=failed)
+            ended = [self._named.pop((by, trace_id), None) for by in ("trace", "left")]
+        for run in ended:
+            if run is not None and run.info.conversation is None:
+                self._engine.close(run, failed=failed)
 
     def close(self) -> None:
         """Drop all of them."""

@@ -10,19 +10,25 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
+from weakref import WeakKeyDictionary
 
 import orjson
 from opentelemetry import trace
 
 from otel_agentguard.config import Mode
 from otel_agentguard.current import ImplicitRuns
+from otel_agentguard.effects.calls import RunEffects
 from otel_agentguard.engine import Engine, Run
+from otel_agentguard.errors import StoreError
 from otel_agentguard.events import ToolSpec
+from otel_agentguard.findings import Finding
 from otel_agentguard.protocols import Sink
 from otel_agentguard.semconv import INSTRUMENTATION_SCOPE
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import SpanProcessor
+
+    from otel_agentguard.effects.execution import EffectExecutor
 
 _logger = logging.getLogger("otel_agentguard")
 
@@ -55,7 +61,8 @@ class Guard:
         processor_pending: Our span processor has not met the SDK's provider yet.
         watches_spans: A span processor of ours sees the spans of others.
         specs: What is known of the tools of every run.
-        effects: Runs the bodies of side-effect tools; None where there is no ledger.
+        effects: Runs the bodies of side-effect tools; None until the ledger is open.
+        open_effects: Opens the ledger, at the first side effect.
     """
 
     def __init__(
@@ -79,7 +86,9 @@ class Guard:
         self.implicit = ImplicitRuns(engine, trust_baggage=engine.settings.trust_baggage)
         self.tracer = trace.get_tracer(INSTRUMENTATION_SCOPE)
         self.captures_content = captures_content
-        self.effects: object | None = None
+        self.effects: EffectExecutor | None = None
+        self.open_effects: Callable[[], EffectExecutor] | None = None
+        self._run_effects: WeakKeyDictionary[Run, RunEffects] = WeakKeyDictionary()
         self.processor_pending = processor is not None
         self.watches_spans = False
         self._make_processor = processor
@@ -90,6 +99,7 @@ class Guard:
         self._lock = threading.Lock()
         self._entries: dict[str, int] = {}
         self._opaque_told: set[str] = set()
+        self._warned_of_memory = False
 
     def tell(self, what: str, *args: object) -> None:
         """Call a method that not every sink has; what it raises is counted."""
@@ -110,6 +120,53 @@ class Guard:
                 "agentguard: values of %s have no stable form, calls with them are told apart by type alone", type_name
             )
         self.tell("failed", "fingerprint")
+
+    def declare_side_effect(self, tool: str) -> None:
+        """Prepare for a side-effect tool, before its first effect."""
+        self.tell("declare_side_effect_tool", tool)
+        if self.settings.store.startswith("memory:") and not self._warned_of_memory:
+            self._warned_of_memory = True
+            _logger.warning(
+                "agentguard: %s is a side effect, and what is known of side effects dies with this process; "
+                'name a store to keep it: install(store="sqlite:///agentguard.db")',
+                tool,
+            )
+
+    def executor(self) -> EffectExecutor:
+        """What runs side effects.
+
+        Raises:
+            StoreError: The ledger cannot be opened, so no side effect may happen.
+        """
+        if self.effects is None:
+            with self._lock:
+                if self.effects is None:
+                    if self.open_effects is None:
+                        raise StoreError("this guard has no ledger, so no side effect may happen")
+                    self.effects = self.open_effects()
+        return self.effects
+
+    def effects_of(self, run: Run) -> RunEffects:
+        """The effects of a run, made with its first turn or side effect."""
+        known = self._run_effects.get(run)
+        if known is None:
+            info = run.info
+            made = RunEffects(
+                run_id=info.run_id, namespace=self.settings.namespace, session=info.conversation, event=info.event
+            )
+            with self._lock:
+                known = self._run_effects.setdefault(run, made)
+        return known
+
+    def report(self, run: Run, finding: Finding, *, enforced: bool) -> bool:
+        """Tell of a finding that a seam made itself; whether it is new."""
+        with run.lock:
+            finding, new = run.ladder.judge(finding, run.info.progress, upcoming=False)
+            if new:
+                run.findings.append(finding)
+        if new:
+            self.tell("found", run.info, finding, "enforce" if enforced else "observe")
+        return new
 
     def content(self, value: object) -> str:
         """A value as text for a span, redacted; only where content is captured."""

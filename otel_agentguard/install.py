@@ -21,13 +21,14 @@ from otel_agentguard import loading
 from otel_agentguard.checks.registry import default_checks
 from otel_agentguard.config import Budget, LoopSettings, Mode, Settings, ToolSettings
 from otel_agentguard.engine import ApprovalCallback, Engine, FindingCallback
-from otel_agentguard.errors import ConfigError
+from otel_agentguard.errors import ConfigError, StoreError
 from otel_agentguard.events import Effect, ToolSpec
 from otel_agentguard.findings import Limits
 from otel_agentguard.fingerprint import new_key
 from otel_agentguard.guard import Guard, Redact, installed, remove_processor
 from otel_agentguard.protocols import Check, Sink
 from otel_agentguard.seams.declare import DeclaredTools
+from otel_agentguard.seams.effects import EffectReports
 from otel_agentguard.seams.tool import tool
 from otel_agentguard.semconv import INSTRUMENTATION_SCOPE
 
@@ -297,11 +298,36 @@ def _build(settings: Settings, parts: Parts, *, by_program: bool) -> AgentGuard:
     )
     made = AgentGuard(settings, engine, guard=guard, registry=counting.registry, by_program=by_program)
     made.undo(counting.close, guard.implicit.close, guard.leave_provider)
-    if parts.otlp:
-        _export(made, parts.otlp, counting.failed)
-    if settings.metrics_port is not None:
-        _serve(made, settings.metrics_port)
+    try:
+        _keep_effects(made, guard)
+        if parts.otlp:
+            _export(made, parts.otlp, counting.failed)
+        if settings.metrics_port is not None:
+            _serve(made, settings.metrics_port)
+    except BaseException:
+        made.shutdown()
+        raise
     return made
+
+
+def _keep_effects(made: AgentGuard, guard: Guard) -> None:
+    """Have side effects recorded; a store that is down now is tried again with each of them."""
+    from otel_agentguard.effects.execution import EffectExecutor
+    from otel_agentguard.stores import open_ledger
+
+    def open_effects() -> EffectExecutor:
+        ledger = open_ledger(made.settings.store)
+        executor = EffectExecutor(ledger, observer=EffectReports(guard))
+        made.undo(ledger.close, executor.close)
+        return executor
+
+    guard.open_effects = open_effects
+    if made.settings.store.startswith("memory:"):
+        return
+    try:
+        guard.executor()
+    except StoreError as exc:
+        made.engine.failed("store", exc)
 
 
 def _met(made: AgentGuard) -> SpanProcessor:

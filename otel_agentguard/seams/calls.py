@@ -6,9 +6,12 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
+from opentelemetry.util.types import AttributeValue
+
 from otel_agentguard.binding import Binder
 from otel_agentguard.config import ToolSettings
 from otel_agentguard.current import Scope
+from otel_agentguard.effects.calls import EffectSpec
 from otel_agentguard.engine import PASS, Decision
 from otel_agentguard.errors import CallBlocked
 from otel_agentguard.events import Effect, Outcome, ToolCall
@@ -41,6 +44,8 @@ class ToolPlan:
         declaration: The declaration.
         effect: What the tool does, as the settings or the declaration say.
         span_name: Name of the spans of its calls.
+        effect_spec: What the ledger needs to know; None for what is no side effect.
+        passing: The function, its key parameter filled; for calls that the ledger does not see.
     """
 
     __slots__ = (
@@ -51,11 +56,13 @@ class ToolPlan:
         "_touches",
         "declaration",
         "effect",
+        "effect_spec",
         "guard",
+        "passing",
         "span_name",
     )
 
-    def __init__(self, guard: Guard, declaration: ToolDeclaration) -> None:
+    def __init__(self, guard: Guard, declaration: ToolDeclaration, passing: Callable[..., Any]) -> None:
         own = guard.settings.tools.get(declaration.name, _NOTHING)
         self.guard = guard
         self.declaration = declaration
@@ -67,8 +74,10 @@ class ToolPlan:
         self._touches = _by_name(declaration.touches) if callable(declaration.touches) else declaration.touches
         self._scope = _by_name(declaration.scope) if callable(declaration.scope) else None
         self._attributes: dict[str, Attributes] = {}
+        self.passing = passing
+        self.effect_spec: EffectSpec | None = None
         if self.effect is Effect.SIDE_EFFECT:
-            guard.tell("declare_side_effect_tool", declaration.name)
+            guard.declare_side_effect(declaration.name)
 
     def call(self, agent: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ToolCall:
         """The event of one call."""
@@ -133,15 +142,18 @@ class ToolStep(Step):
     Attributes:
         call: Its event.
         plan: Its tool.
+        more: Further attributes of its span.
     """
 
-    __slots__ = ("call", "plan")
+    __slots__ = ("_remarks", "call", "more", "plan")
 
     def __init__(
         self, plan: ToolPlan, scope: Scope, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, current: bool = True
     ) -> None:
         super().__init__(plan.guard, scope)
         self.plan = plan
+        self.more: dict[str, AttributeValue] | None = None
+        self._remarks: tuple[str, ...] = ()
         self.call = plan.call(self.agent, args, kwargs)
         self.start(plan.span_name, plan.attributes(self.agent), current=current)
 
@@ -154,10 +166,23 @@ class ToolStep(Step):
         Raises:
             BaseException: The refusal, everywhere else.
         """
-        self.end(self.call, self.call.fingerprint, error=refusal)
+        self.end(self.call, self.call.fingerprint, error=refusal, more=self.more)
         if isinstance(refusal, CallBlocked) and self.plan.declaration.inline_notes:
             return refusal.message
         raise refusal
+
+    def refused_late(self) -> None:
+        """Tell the engine of a call that it let through and that did not happen all the same."""
+        call = self.call
+        if not call.refused:
+            call.outcome = Outcome.NOT_EXECUTED
+            call.served_from = "guard"
+            call.ended_s = self.guard.engine.now_s()
+            self.after(call)
+
+    def remark(self, note: str) -> None:
+        """Have a note delivered with the result."""
+        self._remarks = (*self._remarks, note)
 
     def succeeded(self, value: object) -> None:
         """Take in what the body returned."""
@@ -192,17 +217,19 @@ class ToolStep(Step):
         stop = None
         if decision is not PASS and (error is None or isinstance(error, Exception)):
             stop = self.stop_after(decision)
-        more = self._content() if self.guard.captures_content else None
-        self.end(self.call, self.call.fingerprint, error=stop or error, more=more)
+        if self.guard.captures_content:
+            self.more = {**(self.more or {}), **self._content()}
+        self.end(self.call, self.call.fingerprint, error=stop or error, more=self.more)
         if stop is not None:
             raise stop from error
 
     def delivered(self, decision: Decision, value: Any) -> Any:
         """The result as the caller gets it: with the note at its head where the tool takes them inline."""
-        if decision.notes and self.enforce:
+        notes = self._remarks + decision.notes
+        if notes and self.enforce:
             if self.plan.declaration.inline_notes and type(value) is str:
-                return "\n".join((*decision.notes, "", value))
-            self.keep_notes(decision)
+                return "\n".join((*notes, "", value))
+            self.keep_notes(notes)
         return value
 
     def finish(self, value: Any) -> Any:
@@ -210,28 +237,28 @@ class ToolStep(Step):
         self.succeeded(value)
         decision = self.after(self.call)
         self.told(decision)
-        return value if decision is PASS else self.delivered(decision, value)
+        return value if decision is PASS and not self._remarks else self.delivered(decision, value)
 
     async def finish_async(self, value: Any) -> Any:
         """`finish`, awaiting the callbacks of the application."""
         self.succeeded(value)
         decision = await self.after_async(self.call)
         self.told(decision)
-        return value if decision is PASS else self.delivered(decision, value)
+        return value if decision is PASS and not self._remarks else self.delivered(decision, value)
 
     def fail(self, error: BaseException) -> None:
         """Account for a body that raised; the caller raises `error` again."""
         self.failed(error)
         decision = self.after(self.call)
         self.told(decision, error)
-        self.keep_notes(decision)
+        self.keep_notes(decision.notes)
 
     async def fail_async(self, error: Exception) -> None:
         """`fail`, awaiting the callbacks of the application."""
         self.failed(error)
         decision = await self.after_async(self.call)
         self.told(decision, error)
-        self.keep_notes(decision)
+        self.keep_notes(decision.notes)
 
     def _content(self) -> dict[str, str]:
         content = {}
@@ -265,13 +292,13 @@ class ToolWatch:
         self._account()
         decision = step.after(step.call)
         step.told(decision)
-        step.keep_notes(decision)
+        step.keep_notes(decision.notes)
 
     def closed(self) -> None:
         """See `Watch`."""
         step = self._step
         self._account()
-        step.keep_notes(step.after(step.call))
+        step.keep_notes(step.after(step.call).notes)
         step.end(step.call, step.call.fingerprint)
 
     def raised(self, error: BaseException) -> None:

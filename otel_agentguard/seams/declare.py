@@ -48,7 +48,7 @@ class ToolDeclaration:
         key_param: The parameter that the guard fills with the key of the effect; None where there is none.
         tx: The database connection whose transaction holds effect and record.
         wait_s: How long a second caller waits for the first one's result, seconds.
-        compensates: Tools whose effect this one undoes.
+        compensates: The tool whose effects this one undoes.
         keep_result: Whether the result is kept for replays.
         decode: Rebuilds a kept result.
         skip_first: The first parameter is the instance or class, no argument of the call.
@@ -70,11 +70,11 @@ class ToolDeclaration:
     on_unknown: str = "block"
     on_duplicate: str = "replay"
     verify: Callable[..., object] | None = None
-    permanent: tuple[type[BaseException], ...] = ()
+    permanent: tuple[type[Exception], ...] = ()
     key_param: str | None = None
     tx: object = None
     wait_s: float = 30.0
-    compensates: tuple[str, ...] = ()
+    compensates: str | None = None
     keep_result: bool | None = None
     decode: Callable[[Any], object] | None = None
     skip_first: bool = False
@@ -341,9 +341,9 @@ def _scope(name: str, value: Any, effect: Effect) -> str | Callable[..., object]
     return _choice(name, "scope", value, _SCOPES)
 
 
-def _errors(name: str, value: object) -> tuple[type[BaseException], ...]:
+def _errors(name: str, value: object) -> tuple[type[Exception], ...]:
     kinds = () if value is None else value if isinstance(value, tuple | list) else (value,)
-    if all(isinstance(one, type) and issubclass(one, BaseException) for one in kinds):
+    if all(isinstance(one, type) and issubclass(one, Exception) for one in kinds):
         return tuple(kinds)
     raise ConfigError(f"@tool {name}: permanent is {value!r}; give exception classes")
 
@@ -363,15 +363,10 @@ def _limits(name: str, value: object) -> Mapping[str, Limits]:
     return dict(value)
 
 
-def _compensated(name: str, value: object) -> tuple[str, ...]:
-    ones = () if value is None else (value,) if isinstance(value, str) or callable(value) else value
-    if not isinstance(ones, Iterable):
-        raise ConfigError(f"@tool {name}: compensates is {value!r}; give tools or their names")
-    names = []
-    for one in ones:
-        declared = declaration_of(one)
-        named = one if isinstance(one, str) else declared.name if declared is not None else None
-        if named is None:
-            raise ConfigError(f"@tool {name}: compensates names {one!r}; give declared tools or their names")
-        names.append(named)
-    return tuple(names)
+def _compensated(name: str, value: object) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    declared = declaration_of(value)
+    if declared is None:
+        raise ConfigError(f"@tool {name}: compensates is {value!r}; give a declared tool or its name")
+    return declared.name

@@ -61,7 +61,7 @@ def say(guard: Guard, here: Scope, said: object, *, to: str | None = None) -> No
     step.start(f"{SPAN_MESSAGE} {step.agent}", {GEN_AI_AGENT_NAME: step.agent})
     error = step.before(event)
     if error is None and (decision := step.after(event)) is not PASS:
-        step.keep_notes(decision)
+        step.keep_notes(decision.notes)
         error = step.stop_after(decision)
     more = {GEN_AI_OUTPUT_MESSAGES: guard.content(said)} if guard.captures_content else None
     step.end(event, event.digest, error=error, more=more)

@@ -152,7 +152,7 @@ class ModelCallHandle:
         return step
 
     def _finish(self, step: Step, decision: Decision, error: BaseException | None) -> None:
-        step.keep_notes(decision)
+        step.keep_notes(decision.notes)
         stop = step.stop_after(decision) if error is None or isinstance(error, Exception) else None
         step.end(self._event, self._event.request_digest, error=stop or error, more=self._told(step))
         if stop is not None:

@@ -17,6 +17,7 @@ from opentelemetry.context import Context
 from otel_agentguard import words
 from otel_agentguard.config import Budget, Settings
 from otel_agentguard.current import SCOPE_KEY, Scope, scope
+from otel_agentguard.effects.calls import RunEffects
 from otel_agentguard.engine import Run
 from otel_agentguard.errors import ConfigError, RunAborted
 from otel_agentguard.events import Plan, PlanStep, ToolSpec, Trigger, Turn
@@ -30,6 +31,8 @@ from otel_agentguard.semconv import BAGGAGE_RUN_ID
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 Tools = Mapping[str, ToolSpec] | Iterable[ToolSpec | Callable[..., object]]
+
+_INTENTS = frozenset({Trigger.USER, Trigger.TIMER, Trigger.CRON, Trigger.HEARTBEAT})
 
 # What ends the process or a generator from outside is no outcome of the run.
 _PASS_THROUGH = (KeyboardInterrupt, SystemExit, GeneratorExit)
@@ -155,8 +158,14 @@ class RunHandle:
             RunStopped: The run was stopped.
         """
         kind = _trigger(trigger)
-        if self._guard is not None and self._run is not None and self._scope is not None:
-            take_turn(self._guard, self._scope, Turn(trigger=kind, text=text, event=event, replay=replay))
+        turn = Turn(trigger=kind, text=text, event=event, replay=replay)
+        if self._scope is None:
+            return
+        if self._guard is not None:
+            take_turn(self._guard, self._scope, turn)
+        elif self._scope.effects is not None:
+            new = not replay and (kind in _INTENTS if event is None else event != self._scope.effects.event)
+            self._scope.effects.turn(new_intent=new, event=event)
 
     def notes(self) -> list[str]:
         """Notes for the model that no seam has delivered, oldest first; each is given out once."""
@@ -220,6 +229,9 @@ class RunHandle:
                 run_id=self._asked_id or around.run_id or uuid4().hex,
                 explicit=True,
             )
+            if around.effects is None or around.run_id != self._scope.run_id:
+                effects = RunEffects(run_id=self.run_id, session=self._conversation, event=self._event)
+                self._scope = replace(self._scope, effects=effects)
         else:
             self._scope = self._entered(guard, around)
         self._token = context.attach(self._within(context.get_current()))
@@ -319,7 +331,8 @@ def take_turn(guard: Guard, there: Scope, turn: Turn) -> None:
     turn.at_s = guard.engine.now_s()
     if (refusal := step.before(turn)) is not None:
         raise refusal
-    step.keep_notes(step.after(turn))
+    step.keep_notes(step.after(turn).notes)
+    guard.effects_of(step.run).turn(new_intent=turn.new_intent, event=turn.event)
 
 
 def _hint(finding: Finding) -> str:

@@ -5,7 +5,7 @@ Every seam of ours is built on `Step`. It alone turns decisions into exceptions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import Token
 
 import orjson
@@ -148,11 +148,12 @@ class Step:
         """What a decision made before the event means here."""
         self._note(decision)
         if not self.enforce or decision.action < Action.BLOCK:
-            self.keep_notes(decision)
+            self.keep_notes(decision.notes)
             return None
         if decision.action is Action.STOP:
             return stopped(self.scope, self.run, decision.finding)
-        self.keep_notes(decision, but=decision.finding)
+        told = None if decision.finding is None else decision.finding.message
+        self.keep_notes([note for note in decision.notes if note != told])
         return blocked(self.run, event, decision.finding)
 
     def after(self, event: Event) -> Decision:
@@ -175,12 +176,16 @@ class Step:
             return stopped(self.scope, self.run, decision.finding)
         return None
 
-    def keep_notes(self, decision: Decision, *, but: Finding | None = None) -> None:
-        """Keep the notes of a decision until somebody can deliver them."""
-        if decision.notes and self.enforce:
-            told = None if but is None else but.message
+    def keep_notes(self, notes: Sequence[str]) -> None:
+        """Keep notes until somebody can deliver them."""
+        if notes and self.enforce:
             with self.run.lock:
-                self.run.pending_notes.extend(note for note in decision.notes if note != told)
+                self.run.pending_notes.extend(notes)
+
+    def report(self, finding: Finding) -> None:
+        """Take in a finding that the seam made itself."""
+        if self.guard.report(self.run, finding, enforced=self.enforce):
+            self._note(Decision(finding.action, finding, (finding,)))
 
     def end(
         self,

@@ -21,6 +21,7 @@ from otel_agentguard.seams.declare import (
     is_coroutine,
     is_generator,
 )
+from otel_agentguard.seams.effects import caused, caused_async, effect_spec, keyed
 from otel_agentguard.seams.streams import Watch, relaying, relaying_async
 
 _P = ParamSpec("_P")
@@ -49,11 +50,11 @@ def tool(
     on_unknown: Literal["block", "retry", "verify"] | None = None,
     on_duplicate: Literal["replay", "block", "warn", "allow"] | None = None,
     verify: Callable[..., object] | None = None,
-    permanent: type[BaseException] | Sequence[type[BaseException]] | None = None,
+    permanent: type[Exception] | Sequence[type[Exception]] | None = None,
     key_param: str | None = None,
     tx: object = None,
     wait_s: float | None = None,
-    compensates: str | _AnyFunction | Sequence[str | _AnyFunction] | None = None,
+    compensates: str | _AnyFunction | None = None,
     keep_result: bool | None = None,
     decode: Callable[[Any], object] | None = None,
 ) -> Callable[[Callable[..., _R]], Callable[..., _R]]: ...
@@ -143,8 +144,8 @@ def _declared(function: Any, options: Mapping[str, Any]) -> Any:
 
 
 def _around_function(declaration: ToolDeclaration) -> _AnyFunction:
-    body = declaration.function
-    plans = _Plans(declaration)
+    body = keyed(declaration)
+    plans = _Plans(declaration, body)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         guard = installed.guard
@@ -155,6 +156,8 @@ def _around_function(declaration: ToolDeclaration) -> _AnyFunction:
             return body(*args, **kwargs)
         if (refusal := step.before(step.call)) is not None:
             return step.refused(refusal)
+        if step.plan.effect_spec is not None:
+            return caused(step, args, kwargs)
         try:
             value = body(*args, **kwargs)
         except BaseException as exc:
@@ -169,8 +172,8 @@ def _around_function(declaration: ToolDeclaration) -> _AnyFunction:
 
 
 def _around_coroutine(declaration: ToolDeclaration) -> _AnyFunction:
-    body = declaration.function
-    plans = _Plans(declaration)
+    body = keyed(declaration)
+    plans = _Plans(declaration, body)
 
     async def call(*args: Any, **kwargs: Any) -> Any:
         guard = installed.guard
@@ -181,6 +184,8 @@ def _around_coroutine(declaration: ToolDeclaration) -> _AnyFunction:
             return await body(*args, **kwargs)
         if (refusal := await step.before_async(step.call)) is not None:
             return step.refused(refusal)
+        if step.plan.effect_spec is not None:
+            return await caused_async(step, args, kwargs)
         try:
             value = await body(*args, **kwargs)
         except Exception as exc:
@@ -196,7 +201,7 @@ def _around_coroutine(declaration: ToolDeclaration) -> _AnyFunction:
 
 def _around_generator(declaration: ToolDeclaration) -> _AnyFunction:
     body = declaration.function
-    plans = _Plans(declaration)
+    plans = _Plans(declaration, body)
 
     def begin(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Generator[Any, Any, Any], Watch | None]:
         guard = installed.guard
@@ -212,7 +217,7 @@ def _around_generator(declaration: ToolDeclaration) -> _AnyFunction:
 
 def _around_async_generator(declaration: ToolDeclaration) -> _AnyFunction:
     body = declaration.function
-    plans = _Plans(declaration)
+    plans = _Plans(declaration, body)
 
     async def begin(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[AsyncGenerator[Any, Any], Watch | None]:
         guard = installed.guard
@@ -237,10 +242,11 @@ async def _only_async(item: object) -> AsyncGenerator[Any, Any]:
 class _Plans:
     """The plan of one declared tool under the guard that is installed now."""
 
-    __slots__ = ("_declaration", "_plan")
+    __slots__ = ("_declaration", "_passing", "_plan")
 
-    def __init__(self, declaration: ToolDeclaration) -> None:
+    def __init__(self, declaration: ToolDeclaration, passing: _AnyFunction) -> None:
         self._declaration = declaration
+        self._passing = passing
         self._plan: ToolPlan | None = None
 
     def step(
@@ -255,13 +261,19 @@ class _Plans:
         try:
             plan = self._plan
             if plan is None or plan.guard is not guard:
-                plan = self._plan = ToolPlan(guard, declaration)
+                plan = self._plan = self._made(guard)
             return ToolStep(plan, here, args, kwargs, current=current)
         except RunAborted:
             raise
         except Exception as exc:
             guard.engine.failed("seam", exc)
             return None
+
+    def _made(self, guard: Guard) -> ToolPlan:
+        plan = ToolPlan(guard, self._declaration, self._passing)
+        if plan.effect is Effect.SIDE_EFFECT:
+            plan.effect_spec = effect_spec(self._declaration)
+        return plan
 
 
 def _dressed(wrapper: Any, declaration: ToolDeclaration) -> Any:

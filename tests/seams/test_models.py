@@ -74,9 +74,10 @@ def test_a_failed_request_is_told_as_failed(guard: AgentGuard, sink: RecordingSi
 
 
 def test_a_handle_serves_one_request_at_a_time(guard: AgentGuard) -> None:
-    with run("r"), model_call(model="m", messages=["x"]) as call:
-        with pytest.raises(ConfigError, match="under way already"):
-            call.__enter__()
+    call = model_call(model="m", messages=["x"])
+
+    with run("r"), call, pytest.raises(ConfigError, match="under way already"), call:
+        raise AssertionError("it was entered twice")
 
 
 def test_tokens_are_not_negative(guard: AgentGuard) -> None:

@@ -503,7 +503,7 @@ def test_the_settings_of_the_user_beat_the_declaration(installing: Callable[...,
         ({"effect": Effect.SIDE_EFFECT, "on_duplicate": "maybe"}, "on_duplicate cannot be 'maybe'"),
         ({"effect": Effect.SIDE_EFFECT, "key_param": "token"}, "there is no such parameter"),
         ({"effect": Effect.SIDE_EFFECT, "permanent": ["x"]}, "give exception classes"),
-        ({"effect": Effect.SIDE_EFFECT, "compensates": [len]}, "give declared tools or their names"),
+        ({"effect": Effect.SIDE_EFFECT, "compensates": len}, "give a declared tool or its name"),
     ],
 )
 def test_an_option_that_cannot_be_is_refused_at_once(options: dict[str, Any], said: str) -> None:
