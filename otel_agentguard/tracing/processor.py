@@ -33,7 +33,6 @@ from otel_agentguard.tracing.decoders import DECODERS
 from otel_agentguard.tracing.findings import Late, telling_late
 
 MAX_LIVE_SPANS = 10_000
-MAX_TRACES = 10_000
 _MAX_DEPTH = 32
 _TRACES_OF_A_RUN = 16
 _EXCEPTION = "exception"
@@ -74,7 +73,6 @@ class AgentGuardSpanProcessor(SpanProcessor):
         self._marked = tuple((marker, decoder) for decoder in decoders for marker in decoder.markers)
         self._live: OrderedDict[int, _Live] = OrderedDict()
         self._lock = threading.Lock()
-        self._conversations: OrderedDict[int, str] = OrderedDict()
         self._traces: WeakKeyDictionary[Run, deque[int]] = WeakKeyDictionary()
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
@@ -84,10 +82,13 @@ class AgentGuardSpanProcessor(SpanProcessor):
             return
         guard.watches_spans = True
         try:
+            there = scope(parent_context)
             live = self._live
-            live[span.context.span_id] = _Live(span, scope(parent_context))
+            live[span.context.span_id] = _Live(span, there)
             if len(live) > MAX_LIVE_SPANS:
                 live.popitem(last=False)
+            if there.run is None and (conversation := self._conversation(_attributes_of(span))) is not None:
+                self._conversation_run(guard, conversation, span.context.trace_id)
         except Exception as exc:
             guard.engine.failed("span processor", exc)
 
@@ -114,7 +115,6 @@ class AgentGuardSpanProcessor(SpanProcessor):
         """Forget everything."""
         self._live.clear()
         with self._lock:
-            self._conversations.clear()
             self._traces.clear()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
@@ -128,24 +128,25 @@ class AgentGuardSpanProcessor(SpanProcessor):
         told = _ended(span, attributes)
         event = self._decoded(guard, told)
         around = self._around(span, there)
-        conversation = self._conversation(attributes) or around.conversation
-        if conversation is not None:
-            self._remember_conversation(span.context.trace_id, conversation)
+        run = around.run
+        if run is None:
+            conversation = self._conversation(attributes) or around.conversation
+            if conversation is not None:
+                run = self._conversation_run(guard, conversation, span.context.trace_id)
         if event is None:
             return
-        run = around.run or self._implicit_run(guard, span.context.trace_id, conversation)
-        if run.closed or (isinstance(event, ToolCall) and self._is_retold_above(guard, span, event)):
+        run = run or guard.implicit.of_trace(span.context.trace_id)
+        if run.closed:
+            return
+        if isinstance(event, ToolCall) and self._is_retold_above(guard, span, event):
             return
         event.agent = event.agent or around.agent or there.agent or run.info.agent
         if isinstance(event, ToolCall):
             _identify(run, event)
         if not run.seen.is_news(_sighting(event, source, span, told)):
             return
-        turn = around.run is None and conversation is not None and self._is_new_turn(run, span.context.trace_id)
         token = context.attach(telling_late(Late(span.context, around.recording)))
         try:
-            if turn:
-                guard.engine.observe(run, Turn(agent=event.agent, trigger=Trigger.USER, at_s=event.at_s))
             decision = guard.engine.observe(run, event, enforce=guard.enforce_auto)
         finally:
             context.detach(token)
@@ -202,34 +203,23 @@ class AgentGuardSpanProcessor(SpanProcessor):
                 around.conversation = self._conversation(attributes)
         return around
 
-    def _implicit_run(self, guard: Guard, trace_id: int, conversation: str | None) -> Run:
-        conversation = conversation or self._conversations.get(trace_id)
-        if conversation is not None:
-            return guard.implicit.of_conversation(conversation)
-        return guard.implicit.of_trace(trace_id)
+    def _conversation_run(self, guard: Guard, conversation: str, trace_id: int) -> Run:
+        """The run of a conversation; where it comes back in another trace, it was asked something new.
 
-    def _remember_conversation(self, trace_id: int, conversation: str) -> None:
-        if self._conversations.get(trace_id) == conversation:
-            return
-        with self._lock:
-            self._conversations[trace_id] = conversation
-            if len(self._conversations) > MAX_TRACES:
-                self._conversations.popitem(last=False)
-
-    def _is_new_turn(self, run: Run, trace_id: int) -> bool:
-        """Whether a conversation comes back in another trace: it was asked something new.
-
-        Spans do not tell who asked, so this makes repeats legitimate, but never lifts a stop.
+        Spans do not tell who asked, so that makes repeats legitimate, but never lifts a stop.
         """
+        run = guard.implicit.of_conversation(conversation, trace_id=trace_id)
         with self._lock:
             known = self._traces.get(run)
             if known is None:
                 self._traces[run] = deque((trace_id,), maxlen=_TRACES_OF_A_RUN)
-                return False
+                return run
             if trace_id in known:
-                return False
+                return run
             known.append(trace_id)
-        return run.awaits_user is None
+        if run.awaits_user is None:
+            guard.engine.observe(run, Turn(agent=run.info.agent, trigger=Trigger.USER, at_s=guard.engine.now_s()))
+        return run
 
     def _is_retold_above(self, guard: Guard, span: ReadableSpan, call: ToolCall) -> bool:
         """Whether a span above, still open, tells of the same call and will know more of it."""
@@ -245,9 +235,6 @@ class AgentGuardSpanProcessor(SpanProcessor):
         return False
 
     def _root_ended(self, guard: Guard, trace_id: int, span: ReadableSpan) -> None:
-        if trace_id in self._conversations:
-            with self._lock:
-                self._conversations.pop(trace_id, None)
         if guard.implicit.has_trace(trace_id):
             guard.implicit.end_trace(trace_id, failed=span.status.status_code is StatusCode.ERROR)
 

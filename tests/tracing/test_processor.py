@@ -185,6 +185,29 @@ def test_a_conversation_named_by_the_agent_span_counts_for_its_tools(world: Any)
     assert [info.conversation for info in world.sink.opened] == ["c1"]
 
 
+def test_a_conversation_that_only_the_end_of_the_agent_span_names_is_that_of_the_whole_trace(world: Any) -> None:
+    with world.tracer().start_as_current_span("POST /chat"):
+        with world.tracer().start_as_current_span("invoke_agent coder") as span:
+            world.genai_tool()
+            span.set_attributes({"gen_ai.operation.name": "invoke_agent", "gen_ai.conversation.id": "c1"})
+        world.genai_tool()
+
+    assert len({run_id for run_id, _ in world.sink.steps}) == 1
+    assert world.sink.opened[0].conversation == "c1"
+
+
+def test_the_run_of_a_conversation_goes_on_when_a_trace_of_it_has_ended(world: Any) -> None:
+    world.genai_tool(**{"gen_ai.conversation.id": "c1"})
+
+    assert world.sink.closed == []
+
+
+def test_a_span_that_tells_of_nothing_opens_no_run(world: Any) -> None:
+    world.tracer().start_span("chain", attributes={"openinference.span.kind": "CHAIN"}).end()
+
+    assert world.sink.opened == []
+
+
 def test_a_conversation_that_comes_back_in_another_trace_begins_a_turn(world: Any) -> None:
     for _ in range(9):
         world.genai_tool(**{"gen_ai.conversation.id": "c1"})
@@ -480,7 +503,7 @@ def test_nothing_is_remembered_of_spans_that_have_ended(world: Any) -> None:
         world.genai_tool(**{"gen_ai.conversation.id": f"c{number}"})
 
     assert len(world.processor._live) == 0
-    assert len(world.processor._conversations) == 0
+    assert not any(by == "trace" for by, _ in world.guard.implicit._named)
 
 
 def test_a_broken_decoder_is_counted_and_breaks_nothing(world: Any) -> None:

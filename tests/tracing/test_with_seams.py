@@ -61,6 +61,27 @@ def test_outside_of_runs_a_tool_and_the_spans_of_its_trace_share_a_run(app: Any)
     assert len({run_id for run_id, _ in app.sink.steps}) == 1
 
 
+def test_outside_of_runs_a_tool_in_a_conversation_and_the_spans_around_it_share_a_run(app: Any) -> None:
+    told = {"gen_ai.operation.name": "invoke_agent", "gen_ai.conversation.id": "c1"}
+
+    for _ in range(2):
+        with app.tracer().start_as_current_span("invoke_agent coder", attributes=told):
+            instrumented_lookup(app)
+
+    assert [call.arguments for call in app.calls] == [{"q": "x"}, {"q": "x"}]
+    assert len({run_id for run_id, _ in app.sink.steps}) == 1
+
+
+def test_a_new_question_in_a_conversation_makes_a_repeated_tool_call_legitimate(app: Any) -> None:
+    told = {"gen_ai.operation.name": "invoke_agent", "gen_ai.conversation.id": "c1"}
+
+    for _ in range(9):
+        with app.tracer().start_as_current_span("invoke_agent coder", attributes=told):
+            assert lookup("x") == "the same answer"
+
+    assert app.sink.findings == []
+
+
 def test_a_loop_that_is_only_seen_in_spans_stops_the_next_tool_of_the_run(app: Any) -> None:
     ran = []
 
