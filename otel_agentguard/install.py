@@ -267,6 +267,8 @@ def _install(arguments: Mapping[str, object], parts: Parts, *, by_program: bool,
     with _lock:
         _current = made
         installed.guard = made.guard
+    if made.guard is not None:
+        made.guard.meet_provider()
     return made
 
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Collection
 from typing import Any
 
+from opentelemetry import trace
 from opentelemetry.instrumentation.instrumentor import BaseInstrumentor  # type: ignore[attr-defined]
 
 from otel_agentguard.guard import remove_processor
@@ -41,8 +42,8 @@ class AgentGuardInstrumentor(BaseInstrumentor):  # type: ignore[misc]
             if made.guard is None:
                 return
             self._installed = None if made.by_program else made
-            self._join(kwargs.get("tracer_provider"))
             made.guard.meet_provider()
+            self._join(kwargs.get("tracer_provider"))
         except Exception:
             _logger.exception("agentguard: not installed; the application runs without a guard")
 
@@ -56,7 +57,7 @@ class AgentGuardInstrumentor(BaseInstrumentor):  # type: ignore[misc]
             made.shutdown()
 
     def _join(self, provider: Any) -> None:
-        if not hasattr(provider, "add_span_processor"):
+        if provider is trace.get_tracer_provider() or not hasattr(provider, "add_span_processor"):
             return
         processor = AgentGuardSpanProcessor()
         provider.add_span_processor(processor)

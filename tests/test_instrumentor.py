@@ -117,10 +117,18 @@ print(json.dumps([runs[0].step, len(runs[0].findings) > 0]))
 
 _SDK_FIRST = """
 from opentelemetry.sdk._configuration import _OTelSDKConfigurator
-from otel_agentguard.instrumentor import AgentGuardInstrumentor
 
 _OTelSDKConfigurator().configure()
+"""
+_INSTRUMENT = """
+from otel_agentguard.instrumentor import AgentGuardInstrumentor
+
 AgentGuardInstrumentor().instrument()
+"""
+_INSTALL = """
+import otel_agentguard
+
+otel_agentguard.install()
 """
 
 
@@ -143,8 +151,9 @@ def test_an_unchanged_program_is_watched_under_opentelemetry_instrument(tmp_path
     assert seen == [4, True]
 
 
+@pytest.mark.parametrize("put_in", [_INSTRUMENT, _INSTALL], ids=["instrumentor", "install"])
 @pytest.mark.parametrize("inner", ["always_on", "always_off", "parentbased_traceidratio:0.5"])
-def test_a_program_whose_sdk_samples_little_is_watched_all_the_same(inner: str) -> None:
+def test_a_program_without_a_seam_is_watched_however_little_its_sdk_samples(inner: str, put_in: str) -> None:
     env = {"OTEL_TRACES_SAMPLER": "agentguard", "OTEL_TRACES_SAMPLER_ARG": inner}
 
-    assert output_of(sys.executable, "-c", _SDK_FIRST + _PROGRAM, **env) == [4, True]
+    assert output_of(sys.executable, "-c", _SDK_FIRST + put_in + _PROGRAM, **env) == [4, True]
