@@ -37,6 +37,6 @@ def open_ledger(url: str) -> Ledger:
     scheme = urlsplit(url).scheme
     if scheme not in _MODULES:
         known = ", ".join(sorted(set(_MODULES) - {"postgres", "rediss"}))
-        raise ConfigError(f"no store for {scheme or url!r}; known: {known}")
+        raise ConfigError(f"no store for {(scheme or url)!r}; known: {known}")
     module = import_module(f"{__name__}.{_MODULES[scheme]}")
     return cast("Ledger", module.open_ledger(url))

@@ -146,6 +146,9 @@ def _lock_number(process: str) -> int:
     return int.from_bytes(hashlib.blake2b(f"agentguard {process}".encode(), digest_size=8).digest(), signed=True)
 
 
+_vouching: list[PostgresConnection] = []
+
+
 class PostgresLedger(MachineLedger):
     """A ledger in a PostgreSQL database; owners are watched by advisory locks of their sessions.
 
@@ -289,8 +292,10 @@ class PostgresLedger(MachineLedger):
         return self._connection.run(work)
 
     def close(self) -> None:
-        """End the session, unless it vouches for a claim that is running."""
-        if not self.claims.any_running:
+        """End the session, unless it vouches for a claim that is running: then it lives on with the process."""
+        if self.claims.any_running:
+            _vouching.append(self._connection)
+        else:
             self._locked_as = None
             self._connection.close()
 

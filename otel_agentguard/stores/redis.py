@@ -368,6 +368,8 @@ class RedisLedger(MachineLedger):
         """Close the sockets; while claims are running their lease is still renewed."""
         if not self.claims.any_running:
             self._closed.set()
+            with contextlib.suppress(RedisError):
+                self._connection.client.hdel(_OWNERS, self.claims.process)
         self._connection.close()
 
     def before_fork(self) -> None:

@@ -1,0 +1,43 @@
+"""Fixtures for all tests: database servers on loopback, started once a session and when first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from services import (
+    POSTGRES_HINT,
+    REDIS_HINT,
+    PostgresServer,
+    RedisServer,
+    missing,
+    postgres_binaries,
+    redis_binary,
+    running,
+)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL server of this test session."""
+    binaries = postgres_binaries()
+    if binaries is None:
+        missing(POSTGRES_HINT)
+        raise AssertionError
+    pytest.importorskip("psycopg", reason="pip install 'otel-agentguard[postgres]'")
+    server = PostgresServer(binaries)
+    with running(server):
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    """A Redis server of this test session."""
+    binary = redis_binary()
+    if binary is None:
+        missing(REDIS_HINT)
+        raise AssertionError
+    pytest.importorskip("redis", reason="pip install 'otel-agentguard[redis]'")
+    server = RedisServer(binary)
+    with running(server):
+        yield server
