@@ -95,6 +95,12 @@ def rounds(period: int, number: int, evidence: Sequence[int], agents: Sequence[s
     )
 
 
+def served_again(earlier: int) -> str:
+    """Note on an answer that was given without running the tool."""
+    known = f"Same call as step {earlier}, and nothing that it depends on has changed: this is that result again."
+    return to_model(known, "Use it, or do something that can change it.")
+
+
 def refused(note: str, earlier_result: str | None) -> str:
     """Text in place of a call that was not run."""
     if earlier_result is None:
