@@ -31,6 +31,7 @@ MAX_CLAIM_CHARS = 4000
 _MAX_LEAVES = 64
 _MAX_CLAUSES = 64
 _TITLE_SHARE = 0.6
+_NAMING = ("叫", "姓")
 _FILLER = re.compile("|".join(sorted(map(re.escape, CJK_FILLERS), key=len, reverse=True)))
 _KEY_WORD = re.compile(r"[^\W\d_]+")
 _CAMEL = re.compile(r"(?<=[a-zа-яё])(?=[A-ZА-ЯЁ])")
@@ -241,7 +242,7 @@ def _items(group: list[Token], names: set[int], spoken: str) -> tuple[Item, ...]
     for place, token in enumerate(group):
         word = token.word
         name = id(token) in names
-        if word.kind is TokenKind.WORD and not name and _empty(word, spoken):
+        if token.counts_none or (word.kind is TokenKind.WORD and not name and _empty(word, spoken)):
             continue
         if word.kind is not TokenKind.PAIR:
             if (word.kind, word.stem) in seen:
@@ -249,7 +250,7 @@ def _items(group: list[Token], names: set[int], spoken: str) -> tuple[Item, ...]
             seen.add((word.kind, word.stem))
         if not token.aside and word.text.casefold() not in WEAK_WORDS:
             tail = len(kept)
-        hard = name or word.kind not in (TokenKind.WORD, TokenKind.PAIR)
+        hard = name or word.kind not in (TokenKind.WORD, TokenKind.PAIR) or _is_after_naming(group, place)
         kept.append(
             Item(
                 word,
@@ -277,6 +278,11 @@ def _is_approximate(group: list[Token], place: int) -> bool:
         return False
     before = group[place - 1].word.text.casefold()
     return before in APPROXIMATELY or before.endswith(CJK_APPROXIMATELY)
+
+
+def _is_after_naming(group: list[Token], place: int) -> bool:
+    """In Chinese a name follows the word for being called."""
+    return place > 0 and group[place].word.kind is TokenKind.PAIR and group[place - 1].word.text[:1] in _NAMING
 
 
 def _names(tokens: list[Token], spoken: str) -> set[int]:

@@ -58,7 +58,7 @@ class Corrections:
             return
         claim = read_claim(text)
         for clause in claim.clauses:
-            self._denied_beside(clause, claim, step)
+            self._denied_beside(clause, claim, step)  # a correction in itself, whatever words introduce it
         if CORRECTION.search(text) is None:
             return
         for clause in claim.clauses:
@@ -85,7 +85,11 @@ class Corrections:
 
     def _denied_beside(self, clause: Clause, claim: Claim, step: int) -> None:
         """`Room 21, not 12`: what is denied beside another value of its kind no longer holds."""
-        denied = [item for item in clause.items if item.hard and item.polarity is Polarity.NEGATED]
+        denied = [
+            item
+            for item in clause.items
+            if item.hard and item.polarity is Polarity.NEGATED and not (item.name and claim.language == "de")
+        ]
         if not denied:
             return
         stated = [

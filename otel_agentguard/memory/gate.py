@@ -158,7 +158,8 @@ class MemoryGate:
 
     def recalled(self, value: object) -> None:
         """Remember that a value came out of the long-term memory: the same words seen later prove nothing."""
-        self.observations.recalled(text_of(value), self._step)
+        for entry in value if isinstance(value, list | tuple) else (value,):
+            self.observations.recalled(text_of(entry), self._step)
 
     def _take_memory(self, memory: Memory) -> None:
         self.observations.note(memory.step, Producer.RECALLED)
@@ -306,6 +307,8 @@ def _short_of(support: Support, *, lost: bool, empty: bool) -> tuple[Verdict, Re
         return Verdict.UNSUPPORTED, Reason.NOT_SHOWN_AS_DONE
     if support.missing:
         return Verdict.UNSUPPORTED, Reason.VALUE_NOT_FOUND
+    if support.guessed:
+        return Verdict.UNSUPPORTED, Reason.EVIDENCE_GUESSES
     return Verdict.UNSUPPORTED, Reason.NOT_SHOWN
 
 

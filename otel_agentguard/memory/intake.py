@@ -38,6 +38,9 @@ _MAX_UNREAD = 256
 _MAX_SAID = 21
 _MAX_ARGUMENT = 500
 _SHORTEST_ECHO = 20
+_SHORT_ARGUMENT = 40
+_SHORT_WORDS = 4
+_NAMED = (TokenKind.PATH, TokenKind.ID, TokenKind.LINK)
 _RECALL_NOUNS = frozenset({"memory", "memories", "mem0", "memo", "remembered"})
 _RECALL_VERBS = frozenset(
     {"search", "recall", "retrieve", "read", "get", "load", "query", "fetch", "list", "find", "lookup"}
@@ -121,8 +124,11 @@ class Intake:
             return
         text = "" if call.result is None else without_marked(text_of(call.result))
         changed = call.effect not in _READS
+        about = f"{call.tool}\n{_brief(call.arguments)}"
         if changed:
-            self._observations.done(call.step, f"{call.tool} {_brief(call.arguments)} {text[:_MAX_ARGUMENT]}")
+            declared = call.effect in (Effect.WRITE, Effect.SIDE_EFFECT)
+            told = f"{about}\n{text[:_MAX_ARGUMENT]}".replace("_", " ")
+            self._observations.done(call.step, told, declared=declared)
         if self._trust is not None and call.touches:
             for resource in call.touches:
                 if call.effect in (Effect.WRITE, Effect.SIDE_EFFECT):
@@ -136,7 +142,7 @@ class Intake:
             call.step,
             Producer.TOOL,
             text,
-            about=f"{call.tool}\n{_brief(call.arguments)}",
+            about=about,
             resources=call.touches or (),
             digest=call.result_digest,
         )
@@ -156,14 +162,22 @@ class Intake:
 
 
 def subjects_of(about: str) -> frozenset[str]:
-    """What a call was about: the words of its tool's name, and the paths, ids and links among its arguments.
+    """What a call was about: the words of its tool's name, its short arguments, and paths, ids and links in longer ones.
+
+    A long argument is a text of the model's own, whose numbers and names are no subject.
 
     Args:
         about: The name of the tool, a line break, its arguments.
     """
-    tool, _, arguments = about.partition("\n")
-    named = (TokenKind.PATH, TokenKind.ID, TokenKind.LINK)
-    return key_words(tool) | {token.word.stem for token in read(arguments) if token.word.kind in named}
+    tool, *arguments = about.split("\n")
+    subjects = set(key_words(tool))
+    for argument in arguments:
+        short = len(argument) <= _SHORT_ARGUMENT and len(argument.split()) <= _SHORT_WORDS
+        for token in read(argument):
+            if short or token.word.kind in _NAMED:
+                subjects.add(token.word.stem)
+                subjects.update(token.word.forms)
+    return frozenset(subjects)
 
 
 def _producer(event: Event) -> Producer:
@@ -182,15 +196,15 @@ def _brief(arguments: Mapping[str, object] | None) -> str:
     """Short arguments as text; long ones are content and not what a call is about."""
     if not arguments:
         return ""
-    pending: list[object] = list(arguments.values())
+    pending: list[tuple[str, object]] = list(arguments.items())
     shown: list[str] = []
-    for value in pending:
+    for name, value in pending:
         if isinstance(value, Mapping) and len(pending) < _MAX_UNREAD:
-            pending += value.values()
+            pending += value.items()
         elif isinstance(value, list | tuple) and len(pending) < _MAX_UNREAD:
-            pending += value
+            pending += [(name, one) for one in value]
         elif isinstance(value, str | int | float) and not isinstance(value, bool):
-            shown.append(str(value)[:_MAX_ARGUMENT])
+            shown.append(f"{name} {value}"[:_MAX_ARGUMENT].replace("\n", " "))
     return "\n".join(shown)
 
 

@@ -68,7 +68,7 @@ WEAK_WORDS = _words(
     shows shown report reports reported say says said state states stated mention mentions mentioned exist
     exists located stored set sets repo repository project folder folders directory directories app application
     system entry status state info details data currently now today benutzt verwendet nutzt enthält zeigt sagt
-    liegt derzeit aktuell ordner projekt использует использую содержит показывает говорит сейчас проект папка 使用
+    liegt derzeit aktuell ordner projekt prefer prefers preferred bevorzugt предпочитает использует использую содержит показывает говорит сейчас проект папка 使用
     包含 显示 目前 项目
     """
 )
@@ -82,12 +82,31 @@ NEGATIONS = _words(
     no not never none nobody nothing neither nor without cannot cant can't don't doesn't didn't won't wouldn't
     isn't aren't wasn't weren't hasn't haven't hadn't couldn't shouldn't mustn't dont doesnt didnt wont
     kein keine keinen keinem keiner keines nicht nie niemals nichts niemand weder ohne
-    не нет ни никогда никто ничего без нельзя
+    не нет ни никогда никто ничего без нельзя missing lacks lack lacking absent fehlt fehlen отсутствует отсутствуют
+    dislike dislikes hate hates avoid avoids hasse hasst meidet ненавижу ненавидит избегает
     """
 )
+SWITCHED_OFF = _words(
+    "off false disabled inactive deactivated deaktiviert выключен выключена выключено отключен отключена отключено"
+)
+"""Words that deny what stands before them when nothing follows: `dark mode: off`."""
+
+HEDGES = _words(
+    """
+    might perhaps maybe probably possibly presumably vielleicht wahrscheinlich vermutlich möglicherweise eventuell
+    womöglich возможно вероятно наверное наверно видимо предположительно
+    """
+)
+CJK_HEDGE = re.compile("可能|也许|大概|或许|估计")
+"""Words by which somebody only guesses."""
+
+WHETHER = _words("if whether ob falls ли если")
+CJK_WHETHER = re.compile("是否|吗")
+"""Words by which somebody asks, or supposes."""
+
 
 CJK_NEGATION = re.compile(
-    r"(?<![特差区个类])(?:没有|不是|不要|不能|不会|从不|别|勿|[不没无未非])(?![常但过仅论来来必断错同])"
+    r"(?<![特差区个类])(?:没有|不是|不要|不能|不会|从不|关闭|禁用|讨厌|避免|别|勿|[不没无未非])(?![常但过仅论来来必断错同])"
 )
 """A negation in Chinese, except where its character is part of another word."""
 
@@ -178,12 +197,11 @@ SYNONYMS = tuple(
     _words(meaning)
     for meaning in """
     want wants wanted need needs needed request requests requested ask asks asked wish wishes möchte möchten will
-    wollen braucht brauche benötigt wünscht хочет хочу хотел хотела хотят просит просил нужен нужна нужно 想要 想 需要 要求
-    ;
+    wollen braucht brauche benötigt wünscht хочет хочу хотел хотела хотят просит просил нужен нужна нужно 想要
+    想 需要 要求 ;
     refund refunds reimbursement reimburse erstattung rückerstattung rückzahlung возврат возврата 退款 ;
     prefer prefers preferred preference preferences like likes liked love loves favorite favourite bevorzugt mag
     liebt предпочитает предпочитаю любит люблю нравится 喜欢 偏好 喜爱 ;
-    dislike dislikes hate hates avoid avoids hasst meidet ненавидит избегает 讨厌 避免 ;
     live lives living reside resides residence wohnt wohne lebt lebe живет живёт живу живут 住在 居住 ;
     work works working employed job arbeitet arbeite beruf работает работаю работа 工作 ;
     short brief concise kurz knapp короткий короткие короткими кратко 简短 ;
@@ -273,6 +291,7 @@ UNITS = {
         "month": "month months monat monate monaten месяц месяца месяцев",
         "year": "year years jahr jahre jahren год года лет",
         "%": "% percent prozent процент процента процентов",
+        "byte": "byte bytes байт байта 字节",
         "kb": "kb kib",
         "mb": "mb mib мб",
         "gb": "gb gib гб",
@@ -385,7 +404,7 @@ CJK_DEEDS = {phrase: deed for deed, (_, _, done, asked) in DONE.items() for phra
 LATIN_ENDINGS = ("ing", "ed", "es", "er", "en", "em", "ly", "s", "e", "n")
 RUSSIAN_ENDINGS = _by_length(
     """
-    иями ями ами ией ого его ому ему ыми ими ешь ишь ете ите ться тся ует уют ый ий ой ая яя ое ее ые ие ую юю ым им
+    иями ьего ьему ьем ьей ьих ьим ья ье ьи ью ями ами ией ого его ому ему ыми ими ешь ишь ете ите ться тся ует уют ый ий ой ая яя ое ее ые ие ую юю ым им
     ом ем ей ою ею ах ях ов ев ам ям ью ия ие ию ет ут ют ат ят ит ть ла ло ли ил ел ал а я о е ы и у ю ь й л
     """
 )

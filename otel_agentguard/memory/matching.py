@@ -21,8 +21,12 @@ ENOUGH = 0.75
 ENOUGH_WITH_TAIL = 0.5
 """Share of a clause that has to be found where what it says last is among it."""
 
+ENOUGH_WITH_VALUES = 0.66
+"""Share of a clause that has to be found where two of its numbers, dates, ids, paths or names are among it."""
+
 _APPROXIMATION = Decimal("0.05")
 _NEARLY_VERBATIM = 2
+_BARE = 3
 _FAILED = "+failure"
 _WENT_WELL = "+success"
 
@@ -104,6 +108,11 @@ class Reading:
             for digits in _runs_of_digits(word.stem):
                 self.numbers.setdefault(digits, []).append(token)
 
+    def is_bare(self, found: int) -> bool:
+        """Whether at most three words and values are said, and at least half of them were found."""
+        said = {token.word.stem for token in self._tokens if not is_stop_word(token.word.text.casefold())}
+        return len(said) <= _BARE and 2 * found >= len(said)
+
     def failure_beside(self, token: Token) -> bool:
         """Whether the sentence of a token says that something failed, other than `0 failed`."""
         members = [one for one in self._tokens if one.sentence == token.sentence]
@@ -123,7 +132,8 @@ class Reading:
     def tells_done(self, deed: str) -> bool:
         """Whether it says, in the form of something done, that a deed was done."""
         for token in self._tokens:
-            if DONE_FORMS.get(token.word.text.casefold()) == deed and token.polarity is not Polarity.NEGATED:
+            done = DONE_FORMS.get(token.word.text.casefold()) == deed
+            if done and not token.asked and token.polarity is not Polarity.NEGATED:
                 return True
         return any(of == deed and phrase in self.text for phrase, of in CJK_DONE.items())
 
@@ -141,12 +151,16 @@ class Match:
         own: Places of those that the passages themselves show, not only what the call was about.
         opposed: Places of the items that the passages deny, or that deny what they say.
         swapped: Places of the numbers that belong to something else there.
+        guessed: All that was found stands in sentences that only guess.
+        whole: The passage says little else: a bare answer, whose question the clause may word freely.
     """
 
     found: frozenset[int]
     own: frozenset[int]
     opposed: frozenset[int] = frozenset()
     swapped: frozenset[int] = frozenset()
+    guessed: bool = False
+    whole: bool = False
 
     def joined(self, other: Match) -> Match:
         """Both together: what one passage opposes another may show."""
@@ -156,6 +170,7 @@ class Match:
             self.own | other.own,
             (self.opposed | other.opposed) - found,
             (self.swapped | other.swapped) - found,
+            self.guessed or other.guessed,
         )
 
 
@@ -165,28 +180,37 @@ def match(clause: Clause, reading: Reading, subjects: frozenset[str] = frozenset
     Args:
         clause: What is claimed.
         reading: What was observed.
-        subjects: Folded paths, ids and words that say what the observation was about; they can show a path,
-            an id or a word, never a number, a date or a name.
+        subjects: Stems and values that say what the observation was about; they can show of whom or of what
+            the clause speaks, not what it says.
     """
     found, own, opposed, swapped = set(), set(), set(), set()
+    guessed = True
     for place, item in enumerate(clause.items):
         tokens = _tokens(item, reading)
         if not tokens:
-            if _is_subject(item, subjects):
+            if _is_subject(item, subjects) and not _belongs_elsewhere(item, clause, (), reading):
                 found.add(place)
             continue
         if all(token.polarity * item.polarity < 0 for token in tokens) or _failed_instead(
             item, clause, tokens, reading
         ):
             opposed.add(place)
-        elif item.word.kind is TokenKind.NUMBER and _belongs_elsewhere(item, clause, tokens, reading):
+        elif _belongs_elsewhere(item, clause, tokens, reading):
             swapped.add(place)
         else:
             found.add(place)
             own.add(place)
+            guessed = guessed and all(token.guessed for token in tokens)
     if _renamed(clause, found, reading):
         return Match(frozenset(), frozenset(), frozenset(opposed), frozenset(swapped))
-    return Match(frozenset(found), frozenset(own), frozenset(opposed), frozenset(swapped))
+    return Match(
+        frozenset(found),
+        frozenset(own),
+        frozenset(opposed),
+        frozenset(swapped),
+        guessed=guessed and bool(own),
+        whole=bool(subjects) and reading.is_bare(len(own)),
+    )
 
 
 def shows(clause: Clause, matched: Match, *, strict: bool = False) -> bool:
@@ -197,18 +221,25 @@ def shows(clause: Clause, matched: Match, *, strict: bool = False) -> bool:
         matched: What was found of it.
         strict: It takes `ENOUGH`, whatever is said last.
     """
-    if matched.opposed or matched.swapped or not matched.own:
+    if matched.opposed or matched.swapped or matched.guessed or not matched.own:
         return False
     if any(item.hard and place not in matched.found for place, item in enumerate(clause.items)):
         return False
     share = coverage(clause, matched)
+    tail = next(place for place, item in enumerate(clause.items) if item.tail)
+    shown = tail in matched.own
     if share >= ENOUGH:
+        return shown or clause.items[tail].word.kind is not TokenKind.PAIR
+    hard = sum(clause.items[place].hard for place in matched.own)
+    if matched.whole and hard and not strict:
         return True
     if strict or share < ENOUGH_WITH_TAIL:
         return False
-    tail = any(item.tail and place in matched.own for place, item in enumerate(clause.items))
-    hard = any(item.hard for item in clause.items)
-    return tail or (hard and sum(not item.weak for item in clause.items) <= 2)
+    if shown:
+        return bool(hard) or len(matched.own) > 1 or clause.items[tail].word.stem in (_WENT_WELL, _FAILED)
+    if share >= ENOUGH_WITH_VALUES and hard > 1:
+        return True
+    return bool(hard) and sum(not item.weak for item in clause.items) <= 2
 
 
 def coverage(clause: Clause, matched: Match) -> float:
@@ -298,10 +329,10 @@ def _paths(wanted: str, reading: Reading) -> Sequence[Token]:
 
 
 def _is_subject(item: Item, subjects: frozenset[str]) -> bool:
-    if item.name or item.word.kind in (TokenKind.NUMBER, TokenKind.DATE) or not subjects:
+    if item.tail or item.word.kind is TokenKind.DATE or not subjects:
         return False
     wanted = item.word.stem
-    if wanted in subjects:
+    if wanted in subjects or any(form in subjects for form in item.word.forms):
         return True
     return item.word.kind is TokenKind.PATH and any(
         subject.endswith("/" + wanted) or wanted.endswith("/" + subject) for subject in subjects if subject
@@ -324,6 +355,8 @@ def _failed_instead(item: Item, clause: Clause, tokens: Sequence[Token], reading
 
 def _belongs_elsewhere(item: Item, clause: Clause, tokens: Sequence[Token], reading: Reading) -> bool:
     """The number is there, but another number stands beside more of what the claim names."""
+    if item.word.kind is not TokenKind.NUMBER:
+        return False
     claimed = {form for other in clause.items for form in other.word.forms if other.word.kind is TokenKind.NUMBER}
     beside: set[str] = set()
     for segment in {token.segment for token in tokens}:

@@ -105,17 +105,26 @@ class Observation:
         return False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Deed:
-    """A call that changed something and succeeded.
+    """A call that may have changed something and succeeded.
 
     Attributes:
         step: Where in the run.
         text: Name, arguments and result of the call, at most 2,000 characters.
+        declared: The tool was declared to change something.
     """
 
     step: int
     text: str
+    declared: bool = False
+    _keys: frozenset[int] | None = None
+
+    def keys(self) -> frozenset[int]:
+        """What it is found by."""
+        if self._keys is None:
+            self._keys = frozenset(index_keys(self.text))
+        return self._keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,9 +323,15 @@ class Observations:
         """What was observed at a step, as far as it is kept."""
         return self._by_step.get(step)
 
-    def done(self, step: int, text: str) -> None:
-        """Remember a call that changed something and succeeded."""
-        self.deeds.append(Deed(step, text[:_MAX_DEED_TEXT]))
+    def done(self, step: int, text: str, *, declared: bool = False) -> None:
+        """Remember a call that may have changed something and succeeded.
+
+        Args:
+            step: Where in the run.
+            text: Name, arguments and result of the call, underscores as spaces.
+            declared: The tool was declared to change something.
+        """
+        self.deeds.append(Deed(step, text[:_MAX_DEED_TEXT], declared))
 
     def recalled(self, text: str, step: int) -> None:
         """Remember a text that came out of the long-term memory; the same words seen later prove nothing."""

@@ -19,6 +19,7 @@ TOLERATED = 0.25
 _MOST_HITS = 8
 _LANGUAGE_SAMPLE = 20
 _RECALLED_WORDS = 4
+_SHORT_LINE = 60
 
 
 @dataclass(slots=True)
@@ -34,6 +35,7 @@ class Support:
         undone: They do not show that what it says was done, was done.
         touched: Share of the claim that they mention, 0 to 1.
         foreign: They are in another language than the claim, which words cannot bridge.
+        guessed: What comes closest only guesses.
         recalled: What shows it is only the long-term memory itself, read back.
     """
 
@@ -45,6 +47,7 @@ class Support:
     undone: bool = False
     touched: float = 0.0
     foreign: bool = False
+    guessed: bool = False
     recalled: bool = False
 
 
@@ -105,6 +108,7 @@ def find_support(claim: Claim, observations: Observations, scope: Scope) -> Supp
             support.opposed |= bool(closest.opposed)
             support.swapped |= bool(closest.swapped)
             support.undone |= seen.undone
+            support.guessed |= closest.guessed
             support.recalled |= seen.recalled
         steps.update(seen.shown_by)
         weights.append((len(clause.items), shown, touched))
@@ -148,23 +152,30 @@ def _look(clause: Clause, observations: Observations, scope: Scope, recalled: li
             opposing = opposing or matched
     if clause.deed is None:
         _join(clause, by_step, seen, scope)
+        if not seen.shown_by and opposing is None:
+            _look_for_change(clause, observations, scope, seen)
     if not seen.shown_by and opposing is not None:
         seen.closest = opposing
     return seen
 
 
 def _hits(clause: Clause, observations: Observations, scope: Scope) -> list[Hit]:
-    keys: set[int] = set()
-    for item in clause.items:
-        keys |= index_keys(item.word.text)
-        if item.word.forms:
-            keys |= index_keys(" ".join(item.word.forms))
+    keys = _keys(clause)
     if scope.steps is None and not scope.after:
         return observations.search(keys, scope.producers, most=_MOST_HITS)
     if scope.steps is not None:
         return observations.search_in(keys, scope.steps, most=_MOST_HITS)
     hits = observations.search(keys, scope.producers, most=4 * _MOST_HITS)
     return [hit for hit in hits if hit.observation.step > scope.after][:_MOST_HITS]
+
+
+def _keys(clause: Clause) -> set[int]:
+    keys: set[int] = set()
+    for item in clause.items:
+        keys |= index_keys(item.word.text)
+        if item.word.forms:
+            keys |= index_keys(" ".join(item.word.forms))
+    return keys
 
 
 def _join(clause: Clause, by_step: dict[int, Match], seen: _Seen, scope: Scope) -> None:
@@ -201,17 +212,31 @@ def _alone(clause: Clause, matched: Match) -> bool:
     )
 
 
+def _look_for_change(clause: Clause, observations: Observations, scope: Scope, seen: _Seen) -> None:
+    """What a call was declared to change, and changed, is so: its short arguments say what."""
+    wanted = _keys(clause)
+    for done in reversed(observations.deeds):
+        if not done.declared or done.step <= scope.after or len(wanted & done.keys()) * 2 < len(clause.items):
+            continue
+        if scope.steps is not None and done.step not in scope.steps:
+            continue
+        said = "\n".join(line for line in done.text.split("\n") if len(line) <= _SHORT_LINE)
+        if shows(clause, match(clause, Reading(said)), strict=True):
+            seen.shown_by = [done.step]
+            return
+
+
 def _look_for_deed(clause: Clause, observations: Observations, scope: Scope, seen: _Seen) -> None:
     deed = clause.deed
     wanted = [item for item in clause.items if item.hard]
     for done in reversed(observations.deeds):
         if scope.steps is not None and done.step not in scope.steps:
             continue
-        words = set(quotable(done.text.replace("_", " ")).split())
+        words = set(quotable(done.text).split())
         named = any(DEED_WORDS.get(word) == deed for word in words)
         if not named and not any(of == deed and phrase in done.text for phrase, of in CJK_DEEDS.items()):
             continue
-        reading = Reading(done.text.replace("_", " "))
+        reading = Reading(done.text)
         matched = match(clause, reading)
         if all(place in matched.found for place, item in enumerate(clause.items) if item in wanted):
             seen.shown_by = [done.step]

@@ -10,15 +10,21 @@ import re
 from decimal import Decimal
 from enum import IntEnum, StrEnum
 from functools import lru_cache
+from typing import NamedTuple
 
 from otel_agentguard.memory.lexicon import (
+    CJK_HEDGE,
     CJK_NEGATION,
+    CJK_WHETHER,
     CONJUNCTIONS,
+    HEDGES,
     MONTHS,
     NEGATIONS,
     NUMBER_WORDS,
+    SWITCHED_OFF,
     SYNONYM_PAIRS,
     UNITS,
+    WHETHER,
 )
 from otel_agentguard.memory.quantities import Day, canonical, days_of, number_forms
 from otel_agentguard.memory.stems import CJK_CLASS, LONG_CHUNK, MAX_CHUNK, is_stop_word, name_forms, normal, pairs, stem
@@ -89,9 +95,12 @@ class Token:
         first: It is the first word of its sentence.
         aside: It stands in parentheses.
         polarity: Whether it stands under a negation.
+        guessed: Its sentence only guesses.
+        asked: Its sentence asks, or supposes.
+        counts_none: A zero that denies the word beside it.
     """
 
-    __slots__ = ("aside", "first", "polarity", "segment", "sentence", "word")
+    __slots__ = ("aside", "asked", "counts_none", "first", "guessed", "polarity", "segment", "sentence", "word")
 
     def __init__(self, word: Word, sentence: int, segment: int, *, first: bool, aside: bool) -> None:
         self.word = word
@@ -100,6 +109,9 @@ class Token:
         self.first = first
         self.aside = aside
         self.polarity = Polarity.PLAIN
+        self.guessed = False
+        self.asked = False
+        self.counts_none = False
 
     def __repr__(self) -> str:
         return f"Token({self.word.kind.value}, {self.word.text!r}, {self.word.stem!r}, {self.polarity.name.lower()})"
@@ -113,9 +125,21 @@ class _Mark(IntEnum):
     NEGATION = 4
     CONJUNCTION = 5
     ADVERSATIVE = 6
+    SWITCHED_OFF = 7
+    QUESTION = 8
+    WHETHER = 9
+    HEDGE = 10
 
 
 _Item = Word | _Mark
+_ZERO = ("0",)
+
+
+class _Negation(NamedTuple):
+    place: int
+    segment: int
+    mark: _Mark
+
 
 _EXTENSIONS = (
     "rs|py|pyi|js|mjs|ts|tsx|jsx|md|txt|json|jsonl|ya?ml|toml|c|h|cc|cpp|hpp|cs|go|java|kt|swift|rb|php|html?|css|scss|"
@@ -133,12 +157,13 @@ _SHAPES = rf"""
   | (?P<version>(?!\d{{1,3}}(?:\.\d{{3}})+(?!\d))[vV]?\d+(?:\.\d+){{2,}}(?!\w)|[vV]\d+(?:\.\d+)+(?!\w))
   | (?P<number>(?P<currency>[$€£¥₽])?(?:(?<![\w.])[-−])?(?<![A-Za-z\d_])
       (?:\d{{1,2}}:\d{{2}}(?::\d{{2}})?(?!\d)
-        |\d+(?:[.,]\d+)*(?P<unit>{_UNITS}|[kK])?)
+        |\d+(?:[.,]\d+)*(?P<unit>(?i:{_UNITS}|k))?(?P<ordinal>st|nd|rd|th)?)
       (?![{_LETTER}\d_]))
   | (?P<id>(?<![A-Za-z\d])(?=[A-Za-z_-]*\d)(?=[\d_-]*[A-Za-z])[A-Za-z\d]+(?:[-_][A-Za-z\d]+)*(?![A-Za-z\d]))
   | (?P<pair>[{CJK_CLASS}]+)
   | (?P<word>[{_LETTER}\u0370-\u03ff\u0500-\u058f\u0590-\u1fff]+(?:['’][A-Za-z]+)*)
-  | (?P<hard>[.!?]+(?=\s|$)|[。！？；;]+)
+  | (?P<question>[?？]+[!?！？]*)
+  | (?P<hard>[.!]+(?=\s|$)|[。！；;]+)
   | (?P<soft>[,，、|{{}}\[\]]|^[-–—]+$)
   | (?P<open>[(（])
   | (?P<close>[)）])
@@ -178,7 +203,18 @@ def read(text: str) -> list[Token]:
 class _Reader:
     """Builds the tokens of one text, sentence by sentence."""
 
-    __slots__ = ("_bare_number", "_negations", "_open", "_segment", "_sentence", "_start", "tokens")
+    __slots__ = (
+        "_asked",
+        "_bare_number",
+        "_guessed",
+        "_negations",
+        "_open",
+        "_segment",
+        "_sentence",
+        "_start",
+        "_zeros",
+        "tokens",
+    )
 
     def __init__(self) -> None:
         self.tokens: list[Token] = []
@@ -187,7 +223,10 @@ class _Reader:
         self._segment = 0
         self._open = 0
         self._bare_number = False
-        self._negations: list[tuple[int, int, bool]] = []
+        self._guessed = False
+        self._asked = False
+        self._negations: list[_Negation] = []
+        self._zeros: list[int] = []
 
     def take(self, items: tuple[_Item, ...]) -> None:
         """Add what one chunk between spaces holds."""
@@ -206,40 +245,73 @@ class _Reader:
                     )
                 )
                 self._bare_number = item.kind is TokenKind.NUMBER and not item.unit
+                if self._bare_number and item.forms == _ZERO:
+                    self._zeros.append(len(self.tokens) - 1)
             else:
                 self._bare_number = False
                 self._mark(item)  # type: ignore[arg-type]
 
     def _mark(self, mark: _Mark) -> None:
-        if mark is _Mark.HARD:
-            self.close_sentence()
-            return
-        if mark is _Mark.NEGATION:
-            self._negations.append((len(self.tokens), self._segment, False))
-            return
-        self._segment += 1
-        if mark is _Mark.ADVERSATIVE:
-            self._negations.append((len(self.tokens), self._segment, True))
-        elif mark is _Mark.OPEN:
-            self._open += 1
-        elif mark is _Mark.CLOSE:
-            self._open = max(0, self._open - 1)
+        here = len(self.tokens)
+        match mark:
+            case _Mark.HARD:
+                self.close_sentence()
+            case _Mark.QUESTION:
+                self._asked = True
+                self.close_sentence()
+            case _Mark.WHETHER:
+                self._asked = True
+            case _Mark.HEDGE:
+                self._guessed = True
+            case _Mark.NEGATION | _Mark.SWITCHED_OFF:
+                self._negations.append(_Negation(here, self._segment, mark))
+            case _:
+                self._segment += 1
+                if mark is _Mark.ADVERSATIVE:
+                    self._negations.append(_Negation(here, self._segment, mark))
+                elif mark is _Mark.OPEN:
+                    self._open += 1
+                elif mark is _Mark.CLOSE:
+                    self._open = max(0, self._open - 1)
 
     def _give_unit(self, unit: str) -> None:
         number = self.tokens[-1].word
+        if number.forms == _ZERO:
+            self._zeros.pop()
         self.tokens[-1].word = Word(number.kind, number.text, number.stem, forms=number.forms, unit=unit)
         self._bare_number = False
 
     def close_sentence(self) -> None:
         """End the sentence and settle its polarity."""
-        if self._negations:
-            _set_polarity(self.tokens[self._start :], self._negations, self._start)
-            self._negations.clear()
+        if self._zeros:
+            self._negate_counted()
+        if self._negations or self._guessed or self._asked:
+            sentence = self.tokens[self._start :]
+            if self._negations:
+                _set_polarity(sentence, self._negations, self._start)
+                self._negations.clear()
+            for token in sentence:
+                token.guessed = self._guessed
+                token.asked = self._asked
+            self._guessed = self._asked = False
         self._start = len(self.tokens)
         self._sentence += 1
         self._segment += 1
         self._open = 0
         self._bare_number = False
+
+    def _negate_counted(self) -> None:
+        """Zero of something is none of it: `0 errors`, `errors: 0`."""
+        for zero in self._zeros:
+            beside = [
+                token
+                for token in self.tokens[max(self._start, zero - 1) : zero + 2]
+                if token.segment == self.tokens[zero].segment and token.word.kind is TokenKind.WORD
+            ]
+            if beside:
+                beside[-1].polarity = Polarity.NEGATED
+                self.tokens[zero].counts_none = True
+        self._zeros.clear()
 
 
 @lru_cache(maxsize=8192)
@@ -257,9 +329,10 @@ def _items(chunk: str) -> tuple[_Item, ...]:
                 found.append(_word(text))
             case "pair":
                 found += _cjk_items(text)
-            case "number" | "unit" | "currency":
-                found.append(_number(text, match["unit"] or "", match["currency"] or ""))
-            case "hard" | "soft" | "open" | "close":
+            case "number" | "unit" | "currency" | "ordinal":
+                digits = text.removesuffix(match["ordinal"] or "")
+                found.append(_number(digits, match["unit"] or "", match["currency"] or ""))
+            case "hard" | "soft" | "open" | "close" | "question":
                 found.append(_Mark[kind.upper()])
             case "date":
                 found.append(Word(TokenKind.DATE, text, text, days=days_of(text)))
@@ -278,6 +351,12 @@ def _word(text: str) -> _Item:
         return _Mark.ADVERSATIVE if folded in _ADVERSATIVE else _Mark.CONJUNCTION
     if folded in NEGATIONS:
         return _Mark.NEGATION
+    if folded in SWITCHED_OFF:
+        return _Mark.SWITCHED_OFF
+    if folded in HEDGES:
+        return _Mark.HEDGE
+    if folded in WHETHER:
+        return _Mark.WHETHER
     if folded in NUMBER_WORDS:
         return _number(str(NUMBER_WORDS[folded]), written=text)
     return Word(TokenKind.WORD, text, stem(folded), forms=name_forms(folded), capital=text[0].isupper())
@@ -285,6 +364,10 @@ def _word(text: str) -> _Item:
 
 def _cjk_items(run: str) -> list[_Item]:
     found: list[_Item] = []
+    if CJK_HEDGE.search(run):
+        found.append(_Mark.HEDGE)
+    if CJK_WHETHER.search(run):
+        found.append(_Mark.WHETHER)
     at = 0
     for match in CJK_NEGATION.finditer(run):
         found += _paired(run[at : match.start()])
@@ -297,7 +380,7 @@ def _paired(run: str) -> list[_Item]:
     return [Word(TokenKind.PAIR, pair, SYNONYM_PAIRS.get(pair, pair)) for pair in pairs(run)] if run else []
 
 
-def _set_polarity(tokens: list[Token], marks: list[tuple[int, int, bool]], start: int) -> None:
+def _set_polarity(tokens: list[Token], marks: list[_Negation], start: int) -> None:
     """Negations reach over what follows them in their part of the sentence, or over what precedes where nothing does.
 
     What follows in later parts of the sentence may be meant as well (`no nuts, no eggs and dairy`), unless a
@@ -306,22 +389,25 @@ def _set_polarity(tokens: list[Token], marks: list[tuple[int, int, bool]], start
     segments: dict[int, list[tuple[int, Token]]] = {}
     for place, token in enumerate(tokens, start):
         segments.setdefault(token.segment, []).append((place, token))
-    negated_in = {segment: place for place, segment, reset in reversed(marks) if not reset}
-    resets = {segment for _, segment, reset in marks if reset}
+    negated_in = {one.segment: one for one in reversed(marks) if one.mark is not _Mark.ADVERSATIVE}
+    resets = {one.segment for one in marks if one.mark is _Mark.ADVERSATIVE}
     carried = False
     for segment in sorted({*segments, *negated_in, *resets}):
-        if segment in resets:
-            carried = False
+        carried = carried and segment not in resets
         members = segments.get(segment, [])
-        if segment in negated_in:
-            place = negated_in[segment]
-            after = any(at >= place and not is_stop_word(token.word.text.casefold()) for at, token in members)
-            for at, token in members:
-                token.polarity = Polarity.NEGATED if at >= place or not after else Polarity.EITHER
-            carried = True
-        elif carried:
-            for _, token in members:
-                token.polarity = Polarity.EITHER
+        negation = negated_in.get(segment)
+        if negation is None:
+            if carried:
+                for _, token in members:
+                    token.polarity = Polarity.EITHER
+            continue
+        place = negation.place
+        after = any(at >= place and not is_stop_word(token.word.text.casefold()) for at, token in members)
+        if after and negation.mark is _Mark.SWITCHED_OFF:
+            continue
+        for at, token in members:
+            token.polarity = Polarity.NEGATED if at >= place or not after else Polarity.EITHER
+        carried = negation.mark is _Mark.NEGATION
 
 
 def _number(text: str, unit: str = "", currency: str = "", *, written: str | None = None) -> Word:
@@ -344,11 +430,12 @@ def _with_dates(tokens: list[Token]) -> list[Token]:
         if token.word.kind is TokenKind.WORD and (name := token.word.text.casefold()) in MONTHS
     ]
     for at, month in reversed(months):
-        before, after = _small(tokens, at - 1), _small(tokens, at + 1)
+        back = 2 if at > 1 and tokens[at - 1].word.text == "of" else 1
+        before, after = _small(tokens, at - back), _small(tokens, at + 1)
         day = before or after
         if not day:
             continue
-        first, last = (at - 1, at) if before else (at, at + 1)
+        first, last = (at - back, at) if before else (at, at + 1)
         year = _year(tokens, last + 1)
         if year:
             last += 1

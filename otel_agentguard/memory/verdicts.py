@@ -46,6 +46,7 @@ class Reason(StrEnum):
     VALUE_OF_SOMETHING_ELSE = "value_of_something_else"
     NOT_SHOWN = "not_shown"
     NOT_SHOWN_AS_DONE = "not_shown_as_done"
+    EVIDENCE_GUESSES = "evidence_guesses"
     ONLY_RECALLED = "only_recalled"
     MARKED_AS_GUESS = "marked_as_guess"
     WORDED_AS_GUESS = "worded_as_guess"
@@ -61,13 +62,14 @@ SENTENCES: Mapping[Reason, str] = {
     Reason.EVIDENCE_FOUND: "the evidence shows it",
     Reason.NO_SUCH_STEP: "it cites a step that this run does not have",
     Reason.NO_EVIDENCE: "no tool and no user has said anything in this run that could show it",
-    Reason.NOT_EVIDENCE: "what it cites is no evidence: the agent's own words, a plan, a recalled memory, a failed call",
+    Reason.NOT_EVIDENCE: "it cites no evidence but the agent's own words, a plan, a recalled memory or a failed call",
     Reason.QUOTE_NOT_FOUND: "the quote does not stand in what it cites",
     Reason.VALUE_NOT_FOUND: "a number, date, id, path or name of it does not occur in the evidence",
     Reason.OPPOSITE_SAID: "the evidence says the opposite",
     Reason.VALUE_OF_SOMETHING_ELSE: "the evidence has that number for something else",
     Reason.NOT_SHOWN: "the evidence does not say it",
     Reason.NOT_SHOWN_AS_DONE: "it says that something was done, and no succeeded call and no statement shows that",
+    Reason.EVIDENCE_GUESSES: "the evidence itself only guesses",
     Reason.ONLY_RECALLED: "only the long-term memory itself says so, read back",
     Reason.MARKED_AS_GUESS: "it was stored as a guess",
     Reason.WORDED_AS_GUESS: "it is worded as a guess or a plan",
