@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
@@ -21,6 +22,12 @@ _T = TypeVar("_T")
 
 _MOST_PLANS = 8
 _MOST_CALLS = 512
+_MOST_OF_RESULT = 500
+_NO_SUCH_TOOL = re.compile(
+    r"\b(?:no|unknown|invalid|such|valid|undefined|unrecogni[sz]ed|nonexistent) (?:tool|function)s?\b"
+    r"|\b(?:tool|function)\b.{0,120}?\b(?:not found|not exist|unknown|unavailable|not available|not registered)\b",
+    re.IGNORECASE | re.DOTALL,
+)
 _NOT_HAPPENED = frozenset({Outcome.FAILED, Outcome.DENIED, Outcome.NOT_EXECUTED})
 
 
@@ -45,11 +52,12 @@ class PlanCheck:
 class PlanRun:
     """The plan check in one run."""
 
-    __slots__ = ("_checked", "_declared", "_off_plan", "_plans", "_registry", "_run", "_verdicts")
+    __slots__ = ("_checked", "_declared", "_incomplete", "_off_plan", "_plans", "_registry", "_run", "_verdicts")
 
     def __init__(self, run: RunInfo, off_plan: Action) -> None:
         self._run = run
         self._off_plan = off_plan
+        self._incomplete = False
         self._registry: ToolRegistry | None = None
         self._declared: Mapping[str, ToolSpec] = {}
         self._checked: OrderedDict[bytes, None] = OrderedDict()
@@ -97,11 +105,20 @@ class PlanRun:
             self._registry = ToolRegistry(tools.values(), strict=False)
         return self._registry
 
+    def _names_are_complete(self) -> bool:
+        return self._run.tools_complete and not self._incomplete
+
+    def _learn_of(self, call: ToolCall, registry: ToolRegistry) -> None:
+        """A tool that is not listed and has answered shows that the list is incomplete, whatever was said."""
+        if self._run.tools_complete and not self._incomplete and registry.resolve(call.tool) is None:
+            self._incomplete = _has_answered(call)
+
     def _check_call(self, call: ToolCall) -> list[Finding]:
         registry = self._tools(call.tool)
         if registry is None or self._was_checked(call):
             return []
-        errors = check_call(call.tool, call.arguments, tools=registry, closed=self._run.tools_complete)
+        self._learn_of(call, registry)
+        errors = check_call(call.tool, call.arguments, tools=registry, closed=self._names_are_complete())
         if not errors:
             return []
         call.plan_errors = _codes(errors)
@@ -137,7 +154,7 @@ class PlanRun:
         registry = self._tools()
         report = check_plan(plan, tools=registry)
         errors = report.errors
-        if not self._run.tools_complete:
+        if not self._names_are_complete():
             errors = tuple(error for error in errors if error.code is not ErrorCode.UNKNOWN_TOOL)
         plan.plan_errors = _codes(errors)
         self._follow(plan, report.plan, registry)
@@ -263,6 +280,8 @@ class PlanRun:
         return first
 
     def _settle(self, call: ToolCall) -> None:
+        if self._registry is not None:
+            self._learn_of(call, self._registry)
         if not self._plans:
             return
         happened = not call.refused and call.outcome not in _NOT_HAPPENED
@@ -294,6 +313,15 @@ class _Verdict:
         self.signature = signature
         self.evidence = [step]
         self.count = 1
+
+
+def _has_answered(call: ToolCall) -> bool:
+    """Whether a call reached a tool; frameworks may return as a result that there is no such tool."""
+    if call.outcome is Outcome.UNKNOWN:
+        return not call.refused
+    if call.outcome is not Outcome.OK or call.refused or call.result is None:
+        return False
+    return not (isinstance(call.result, str) and _NO_SUCH_TOOL.search(call.result[:_MOST_OF_RESULT]))
 
 
 def _keep(kept: OrderedDict[str, _T], agent: str, value: _T) -> None:

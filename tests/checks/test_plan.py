@@ -164,6 +164,41 @@ def test_what_is_known_of_some_tools_does_not_rule_out_others() -> None:
     assert [finding.kind for finding in wrong.findings] == [Kind.PLAN]
 
 
+def test_a_tool_that_answers_shows_that_the_list_of_tools_is_not_complete() -> None:
+    replay = Replay()
+
+    findings = replay.kinds(
+        tool_call("notify", {"who": "kim"}, "notified"),
+        tool_call("archive", {}, "busy", outcome=Outcome.FAILED),
+        tool_call("read_file", {}, "no path", outcome=Outcome.FAILED),
+    )
+
+    assert findings == [(3, Kind.PLAN)]
+
+
+@pytest.mark.parametrize(
+    "result", ["no tool of that name: serch", "Tool 'serch' not found.", "serch is not a valid tool, try web_search"]
+)
+def test_a_result_that_says_there_is_no_such_tool_is_no_answer_of_it(result: str) -> None:
+    replay = Replay()
+
+    assert replay.kinds(tool_call("serch", {}, result)) == [(1, Kind.PLAN)]
+
+
+def test_a_live_call_of_an_unlisted_tool_is_told_until_it_answers() -> None:
+    replay = Replay()
+    calls = [tool_call("notify", {"who": name}, "notified") for name in ("kim", "bob")]
+    told = []
+
+    for call in calls:
+        call.outcome = None
+        told.append(len(replay.engine.before(replay.run, call).findings))
+        call.outcome = Outcome.OK
+        replay.engine.after(replay.run, call)
+
+    assert told == [1, 0]
+
+
 def test_errors_of_plans_and_drift_are_counted() -> None:
     sink = PrometheusSink()
     engine = Engine(checks=[PlanCheck()], sinks=[sink])

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from otel_agentguard.errors import ConfigError
 from otel_agentguard.plans import ToolRegistry, check_call, check_plan, parse_plan
 
+PATIENT = settings(deadline=None)
 KEYS = st.sampled_from(["steps", "tool", "args", "id", "n", "function", "depends_on", "args_hint", "name", "$ref", "x"])
 TEXTS = st.one_of(
     st.text(max_size=8),
@@ -31,6 +32,7 @@ REGISTRY = ToolRegistry.from_dicts(
 )
 
 
+@PATIENT
 @given(JSON)
 @example({"steps": [{"tool": "f", "args": {"x": {"$ref": {"$ref": 1}}}}]})
 @example([{"id": float("nan"), "tool": "f"}])
@@ -46,6 +48,7 @@ def test_any_json_is_a_plan_or_is_refused(plan: Any) -> None:
     assert report.ok is (report.feedback() == "")
 
 
+@PATIENT
 @given(st.sampled_from(["f", "g", "h"]), st.dictionaries(KEYS, JSON, max_size=4))
 def test_any_arguments_are_judged(tool: str, arguments: dict[str, Any]) -> None:
     errors = check_call(tool, arguments, tools=REGISTRY)

@@ -6,11 +6,12 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_agentguard.plans.plain_schemas import is_plainly_sound
 
+PATIENT = settings(deadline=None)
 KEYWORDS = st.sampled_from(
     [
         "type", "properties", "required", "items", "enum", "anyOf", "minimum", "minLength", "uniqueItems", "title",
@@ -35,6 +36,7 @@ SCHEMAS: st.SearchStrategy[Any] = st.recursive(
 )
 
 
+@PATIENT
 @given(st.dictionaries(KEYWORDS, SCHEMAS, max_size=5))
 def test_what_passes_the_quick_look_passes_the_full_check(schema: dict[str, Any]) -> None:
     if is_plainly_sound(schema):

@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_agentguard.events import PlanStep, ToolSpec
 from otel_agentguard.plans import PlanReport, ToolRegistry, check_plan
 from otel_agentguard.plans.schemas import compile_schema
 
+PATIENT = settings(deadline=None)
 WORDS = st.text("abcdefghij ", min_size=1, max_size=12).map(lambda text: f"v {text}")
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "string": WORDS,
@@ -82,6 +83,7 @@ def changed(step: PlanStep, name: str, value: object) -> PlanStep:
     return replace(step, arguments={**(step.arguments or {}), name: value})
 
 
+@PATIENT
 @given(plans())
 def test_a_plan_that_was_made_from_the_registry_passes(made: tuple[ToolRegistry, list[PlanStep]]) -> None:
     registry, steps = made
@@ -92,6 +94,7 @@ def test_a_plan_that_was_made_from_the_registry_passes(made: tuple[ToolRegistry,
     assert list(report.plan) == steps
 
 
+@PATIENT
 @given(plans(), st.data())
 def test_another_name_of_a_tool_is_found(made: tuple[ToolRegistry, list[PlanStep]], data: st.DataObject) -> None:
     registry, steps = made
@@ -104,6 +107,7 @@ def test_another_name_of_a_tool_is_found(made: tuple[ToolRegistry, list[PlanStep
     assert found(report) == [(steps[place].id, "unknown_tool", "tool")]
 
 
+@PATIENT
 @given(plans(), st.data())
 def test_a_required_argument_that_is_left_out_is_found(
     made: tuple[ToolRegistry, list[PlanStep]], data: st.DataObject
@@ -121,6 +125,7 @@ def test_a_required_argument_that_is_left_out_is_found(
     assert found(report) == [(steps[place].id, "missing_argument", f"args.{name}")]
 
 
+@PATIENT
 @given(plans(), st.data())
 def test_an_argument_that_there_is_not_is_found(made: tuple[ToolRegistry, list[PlanStep]], data: st.DataObject) -> None:
     registry, steps = made
@@ -132,6 +137,7 @@ def test_an_argument_that_there_is_not_is_found(made: tuple[ToolRegistry, list[P
     assert found(report) == [(steps[place].id, "unknown_argument", "args.epsilon")]
 
 
+@PATIENT
 @given(plans(), st.data())
 def test_a_value_of_another_type_is_found(made: tuple[ToolRegistry, list[PlanStep]], data: st.DataObject) -> None:
     registry, steps = made
@@ -144,6 +150,7 @@ def test_a_value_of_another_type_is_found(made: tuple[ToolRegistry, list[PlanSte
     assert found(report) == [(steps[place].id, "wrong_type", f"args.{name}")]
 
 
+@PATIENT
 @given(plans(), st.data(), st.sampled_from(FORMS))
 def test_a_reference_to_no_step_is_found(
     made: tuple[ToolRegistry, list[PlanStep]], data: st.DataObject, form: References
@@ -158,6 +165,7 @@ def test_a_reference_to_no_step_is_found(
     assert found(report) == [(steps[place].id, "bad_reference", f"args.{name}")]
 
 
+@PATIENT
 @given(plans(), st.data(), st.sampled_from(FORMS))
 def test_a_reference_of_a_step_to_itself_is_found(
     made: tuple[ToolRegistry, list[PlanStep]], data: st.DataObject, form: References
@@ -172,6 +180,7 @@ def test_a_reference_of_a_step_to_itself_is_found(
     assert found(report) == [(steps[place].id, "cycle", f"args.{name}")]
 
 
+@PATIENT
 @given(plans(), st.data(), st.sampled_from(FORMS))
 def test_a_step_that_comes_before_what_it_needs_is_found(
     made: tuple[ToolRegistry, list[PlanStep]], data: st.DataObject, form: References
@@ -191,6 +200,7 @@ def test_a_step_that_comes_before_what_it_needs_is_found(
     assert {code for _, code, _ in found(report)} == {"bad_reference"}
 
 
+@PATIENT
 @given(plans(), st.data())
 def test_both_validators_agree(made: tuple[ToolRegistry, list[PlanStep]], data: st.DataObject) -> None:
     jsonschema_rs = pytest.importorskip("jsonschema_rs", reason="jsonschema-rs is not installed")
