@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 from services import (
     POSTGRES_HINT,
     REDIS_HINT,
@@ -15,6 +16,10 @@ from services import (
     redis_binary,
     running,
 )
+
+# Machines that run these are shared and slow at times; how long an example takes is no property.
+settings.register_profile("agentguard", deadline=None)
+settings.load_profile("agentguard")
 
 
 @pytest.fixture(scope="session")
