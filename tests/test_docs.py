@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from otel_agentguard import install
+from otel_agentguard.guard import installed
+
 pytest_examples = pytest.importorskip("pytest_examples", reason="pip install pytest-examples")
 
+_LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLES = [example for example in pytest_examples.find_examples(*map(str, PAGES)) if example.prefix != "console"]
@@ -20,9 +25,6 @@ def clean_guard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     (tmp_path / "auth.py").write_text("import md5\n")
 
     yield
-
-    from otel_agentguard.guard import installed
-    from otel_agentguard import install
 
     if installed.guard is not None:
         install().shutdown()
@@ -40,12 +42,8 @@ def test_a_block_in_the_docs_runs_and_prints_what_it_shows(
 
 
 def test_every_link_between_pages_leads_somewhere() -> None:
-    import re
+    links = [(page, target) for page in PAGES for target in _LINK.findall(page.read_text(encoding="utf-8"))]
 
-    broken = []
-    for page in PAGES:
-        for target in re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", page.read_text(encoding="utf-8")):
-            if not (page.parent / target).exists():
-                broken.append(f"{page.relative_to(ROOT)} -> {target}")
+    broken = [f"{page.relative_to(ROOT)} -> {target}" for page, target in links if not (page.parent / target).exists()]
 
     assert broken == []
