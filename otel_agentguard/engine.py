@@ -33,7 +33,7 @@ from otel_agentguard.values import KeptValues, SharedBudget
 _logger = logging.getLogger("otel_agentguard")
 
 FindingCallback = Callable[[Finding, Action], "Action | Awaitable[Action | None] | None"]
-ApprovalCallback = Callable[["ApprovalRequest"], "bool | float"]
+ApprovalCallback = Callable[["ApprovalRequest"], "bool | float | Awaitable[bool | float]"]
 
 MAX_RUNS = 20_000
 MAX_TOMBSTONES = 10_000
@@ -47,6 +47,9 @@ _T = TypeVar("_T")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRequest:
     """What a person is asked before an attended run is stopped.
+
+    The answer is False to stop it, or True to let it go on. A number says how much more a budget that ran
+    out allows, as a share of what it allowed at first: True is 1.0, as much again; 0.5 is half as much more.
 
     Attributes:
         run_id: The run.
@@ -249,10 +252,12 @@ class Engine:
                 settings=settings or self.settings,
                 conversation=conversation,
                 event=event,
+                parent=None if parent is None else parent.run_id,
+                opened_s=self.now_s(),
                 tools=dict(tools or {}),
                 tools_complete=bool(tools) and tools_complete,
             )
-            opened = [(check.name, self._contained(check.name, check.open, info)) for check in self._checks]
+            opened = [(check.name, self._contained(f"check {check.name}", check.open, info)) for check in self._checks]
             checks = [(name, check) for name, check in opened if check is not None]
             run = Run(info, checks, KeptValues(self._budget), parent=parent)
             if attended is not None:
@@ -280,6 +285,10 @@ class Engine:
     def find(self, run_id: str) -> Run | None:
         """The run of this id that is alive."""
         return self._runs.get(run_id)
+
+    def has_check(self, name: str) -> bool:
+        """Whether a check of this name judges the runs."""
+        return any(check.name == name for check in self._checks)
 
     def runs(self) -> list[Run]:
         """The runs that are alive, oldest first."""
@@ -473,7 +482,10 @@ class Engine:
             if inspect.isawaitable(answer):
                 answer = self._contained("on_finding", _wait_for, answer)
             one = self._answered(run, one, answer)
-        return self._approved(run, one)
+        approval = self._ask_person(run, one)
+        if inspect.isawaitable(approval):
+            approval = self._contained("approve", _wait_for, approval)
+        return self._approved(run, one, approval)
 
     async def _consult_async(self, run: Run, judged: list[_Judged]) -> list[_Judged]:
         if self._on_finding is None and self._approve is None:
@@ -489,7 +501,14 @@ class Engine:
                         self.failed("on_finding", exc)
                         answer = None
                 one = self._answered(run, one, answer)
-            asked.append(self._approved(run, one))
+            approval = self._ask_person(run, one)
+            if inspect.isawaitable(approval):
+                try:
+                    approval = await approval
+                except Exception as exc:
+                    self.failed("approve", exc)
+                    approval = None
+            asked.append(self._approved(run, one, approval))
         return asked
 
     def _answered(self, run: Run, one: _Judged, answer: object) -> _Judged:
@@ -502,14 +521,24 @@ class Engine:
             run.ladder.answer(one.finding, answer)
         return _Judged(replace(one.finding, action=answer), one.new)
 
-    def _approved(self, run: Run, one: _Judged) -> _Judged:
+    def _ask_person(self, run: Run, one: _Judged) -> object:
         if one.finding.action is not Action.STOP or self._approve is None or not run.attended:
+            return None
+        return self._contained("approve", self._approve, ApprovalRequest(run_id=run.run_id, finding=one.finding))
+
+    def _approved(self, run: Run, one: _Judged, answer: object) -> _Judged:
+        if not answer:
             return one
-        if not self._contained("approve", self._approve, ApprovalRequest(run_id=run.run_id, finding=one.finding)):
+        if not isinstance(answer, int | float) or not 0 < answer < float("inf"):
+            self.failed("approve", TypeError(f"approve returned {answer!r}; it returns a bool, or how much more"))
             return one
+        finding = one.finding
         with run.lock:
-            run.ladder.forgive(one.finding)
-        return _Judged(replace(one.finding, action=Action.HINT, severity=severity_of(Action.HINT)), one.new)
+            run.ladder.forgive(finding)
+            for name, check in run.checks:
+                if name == finding.check and (approved := getattr(check, "approved", None)) is not None:
+                    finding = self._contained(f"check {name}", approved, finding, float(answer)) or finding
+        return _Judged(replace(finding, action=Action.HINT, severity=severity_of(Action.HINT)), one.new)
 
     def _settle(self, run: Run, event: Event, judged: list[_Judged], *, enforce: bool, upcoming: bool) -> Decision:
         if not judged:
