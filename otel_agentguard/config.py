@@ -81,6 +81,9 @@ class ToolSettings:
     limits: Mapping[str, Limits] = field(default_factory=dict)
 
 
+BUDGET_LIMITS = ("steps", "tool_calls", "model_calls", "tokens", "cost_usd", "seconds", "handoffs")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
     """Most that one run may use; None means no limit.
@@ -94,6 +97,10 @@ class Budget:
         seconds: Wall time.
         handoffs: Handoffs between agents.
         soft: Share of a limit at which a hint is given.
+        agents: What single agents of the run may use of it, by name.
+
+    Raises:
+        ConfigError: A limit is no number from 0 on, `soft` is no share, or a budget of an agent names agents.
     """
 
     steps: int | None = None
@@ -104,6 +111,26 @@ class Budget:
     seconds: float | None = None
     handoffs: int | None = None
     soft: float = 0.8
+    agents: Mapping[str, Budget] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, limit in self.limits().items():
+            if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 <= limit < float("inf"):
+                raise ConfigError(f"budget.{name} is {limit!r}; give a number from 0 on, or None for no limit")
+        if not 0 < self.soft <= 1:
+            raise ConfigError(f"budget.soft is {self.soft!r}; give a share above 0 and at most 1")
+        for agent, own in self.agents.items():
+            if not isinstance(own, Budget) or own.agents:
+                raise ConfigError(f"budget.agents[{agent!r}] is {own!r}; give a Budget without agents of its own")
+
+    def limits(self) -> dict[str, float]:
+        """The limits that are set, by name, without those of single agents."""
+        return {name: limit for name in BUDGET_LIMITS if (limit := getattr(self, name)) is not None}
+
+    @property
+    def limited(self) -> bool:
+        """Whether any limit is set, of the run or of an agent."""
+        return bool(self.limits()) or any(own.limited for own in self.agents.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +153,8 @@ class Settings:
         loop: Limits of the loop check.
         tools: What the user says of single tools, by name.
         budget: Most that one run may use.
+        schemas: Files with the JSON Schema of what one agent sends another, by `"FROM->TO"`.
+        embedder: Name of what tells the meaning of texts, such as `wordllama`; None compares their words.
     """
 
     mode: Mode = Mode.ENFORCE
@@ -139,10 +168,12 @@ class Settings:
     inject_hints: bool = False
     namespace: str = ""
     people: frozenset[str] = frozenset({"user", "human"})
-    checks: tuple[str, ...] = ("loop",)
+    checks: tuple[str, ...] = ("loop", "budget")
     loop: LoopSettings = LoopSettings()
     tools: Mapping[str, ToolSettings] = field(default_factory=dict)
     budget: Budget = Budget()
+    schemas: Mapping[str, str] = field(default_factory=dict)
+    embedder: str | None = None
 
     def limits(self, row: str, tool: str | None = None) -> Limits:
         """Limits of one row of the loop check, the tool's own before the general ones.

@@ -92,7 +92,7 @@ def with_values(settings: Settings, values: Mapping[str, object]) -> Settings:
 
 
 def known_keys() -> list[str]:
-    """Every key, with `ROW` for a row of the loop check and `NAME` for a tool."""
+    """Every key, with `ROW` for a row of the loop check, and `NAME`, `FROM` and `TO` for tools and agents."""
     return [
         *_TOP,
         *(f"loop.{name}" for name in _LOOP),
@@ -100,6 +100,8 @@ def known_keys() -> list[str]:
         *(f"tools.NAME.{name}" for name in _TOOL),
         *(f"tools.NAME.ROW.{name}" for name in _LIMIT_NAMES),
         *(f"budget.{name}" for name in _BUDGET),
+        *(f"budget.agents.NAME.{name}" for name in _BUDGET),
+        "schema.FROM->TO.file",
     ]
 
 
@@ -123,7 +125,11 @@ def _from_file(file: Path | None) -> dict[_Key, _Given]:
         raise ConfigError(f"cannot read the settings file '{path}': {exc.strerror}") from exc
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
         raise ConfigError(f"the settings file '{path}' is not TOML: {exc}") from exc
-    return {key: _Given(value, str(path)) for key, value in _flat((), content)}
+    given = {key: _Given(value, str(path)) for key, value in _flat((), content)}
+    for key, one in given.items():
+        if key[0] == "schema" and key[-1] == "file" and isinstance(one.value, str):
+            given[key] = _Given(str(path.parent / one.value), one.source)
+    return given
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[_Key, _Given]:
@@ -132,13 +138,20 @@ def _from_environment(environ: Mapping[str, str]) -> dict[_Key, _Given]:
         if not name.startswith(PREFIX) or not value:
             continue
         key = tuple(name.removeprefix(PREFIX).lower().split("__"))
-        if key[0] == "tools":
-            raise ConfigError(f"{name}: settings of one tool go into {FILE_NAME}, under [tools.NAME]")
+        if (section := _of_names(key)) is not None:
+            raise ConfigError(f"{name}: what has a name of yours goes into {FILE_NAME}, under [{section}]")
         if _parser_of(key) is None and not _meant_for_us(key):
             _logger.warning("agentguard: %s is no setting and was ignored", name)
             continue
         given[key] = _Given(value, name)
     return given
+
+
+def _of_names(key: _Key) -> str | None:
+    """The section of keys that hold a name, whose case a variable would not keep."""
+    if key[:2] == ("budget", "agents"):
+        return "budget.agents.NAME"
+    return {"tools": "tools.NAME", "schema": 'schema."FROM->TO"'}.get(key[0])
 
 
 def _meant_for_us(key: _Key) -> bool:
@@ -169,8 +182,12 @@ def _flat(key: _Key, value: object) -> Iterator[tuple[_Key, object]]:
 
 
 def _split(dotted: str) -> _Key:
-    """The parts of a key; the name of a tool may hold dots itself."""
+    """The parts of a key; the name of a tool or an agent may hold dots itself."""
     head, *rest = dotted.split(".")
+    if head == "budget" and rest[:1] == ["agents"] and len(rest) > 2:
+        return (head, "agents", ".".join(rest[1:-1]), rest[-1])
+    if head == "schema" and len(rest) > 1:
+        return (head, ".".join(rest[:-1]), rest[-1])
     if head != "tools" or len(rest) < 2:
         return (head, *rest)
     tail = 2 if len(rest) > 2 and rest[-1] in _LIMIT_NAMES and rest[-2] in LOOP_ROWS else 1
@@ -180,13 +197,23 @@ def _split(dotted: str) -> _Key:
 def _applied(settings: Settings, given: Mapping[_Key, _Given]) -> Settings:
     values = {key: _parsed(key, one) for key, one in given.items()}
     top: dict[str, Any] = {key[0]: value for key, value in values.items() if len(key) == 1}
-    budget: dict[str, Any] = {key[1]: value for key, value in values.items() if key[0] == "budget"}
+    budget = _with_limits(settings.budget, {key[1:]: value for key, value in values.items() if key[0] == "budget"})
+    schemas = {key[1]: value for key, value in values.items() if key[0] == "schema"}
     loop = _with_rows(settings.loop, {key[1:]: value for key, value in values.items() if key[0] == "loop"})
     tools = dict(settings.tools)
     for name in dict.fromkeys(key[1] for key in values if key[0] == "tools"):
         own = {key[2:]: value for key, value in values.items() if key[:2] == ("tools", name)}
         tools[name] = _with_own(name, tools.get(name, ToolSettings()), own, loop)
-    return replace(settings, **top, loop=loop, tools=tools, budget=replace(settings.budget, **budget))
+    return replace(settings, **top, loop=loop, tools=tools, budget=budget, schemas={**settings.schemas, **schemas})
+
+
+def _with_limits(budget: Budget, values: Mapping[_Key, object]) -> Budget:
+    plain: dict[str, Any] = {key[0]: value for key, value in values.items() if len(key) == 1}
+    agents = dict(budget.agents)
+    for name in dict.fromkeys(key[1] for key in values if len(key) > 1):
+        own: dict[str, Any] = {key[2]: value for key, value in values.items() if key[1:2] == (name,)}
+        agents[name] = replace(agents.get(name, Budget(soft=plain.get("soft", budget.soft))), **own)
+    return replace(budget, **plain, agents=agents)
 
 
 def _with_rows(loop: LoopSettings, values: Mapping[_Key, object]) -> LoopSettings:
@@ -245,8 +272,10 @@ def _parser_of(key: _Key) -> _Parser | None:
             return _TOP.get(name)
         case ("loop", name):
             return _LOOP.get(name)
-        case ("budget", name):
+        case ("budget", name) | ("budget", "agents", _, name):
             return _BUDGET.get(name)
+        case ("schema", _, "file"):
+            return _text
         case ("tools", _, name):
             return _TOOL.get(name)
         case ("loop", row, name) | ("tools", _, row, name) if row in LOOP_ROWS and name in _LIMIT_NAMES:
@@ -344,6 +373,7 @@ def _optional(parser: _Parser) -> _Parser:
 
 _BY_TYPE: Mapping[object, _Parser] = {
     str: _text,
+    str | None: _optional(_text),
     bool: _flag,
     bool | None: _optional(_flag),
     int: _count,

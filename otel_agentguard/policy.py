@@ -51,7 +51,10 @@ class Ladder:
         key = (finding.check, finding.signature)
         rung = self._rungs.get(key)
         if limits is None:
-            return finding, self._say(key, rung, finding, progress)
+            new = self._say(key, rung, finding, progress)
+            if not new and rung is not None and rung.answer is not None:
+                finding = replace(finding, action=rung.answer)
+            return finding, new
         level = float(finding.count)
         if rung is not None and rung.step != finding.step:
             climbed = finding.count - rung.count if finding.count >= rung.count else 1

@@ -24,6 +24,8 @@ class RunInfo:
         agent: The agent that it began with.
         conversation: The conversation that it belongs to, where one is known.
         event: The outside event that it serves, where one was given.
+        parent: Id of the run that it is a child of.
+        opened_s: When it was opened, on the clock of the engine; None where nobody said.
         settings: The settings of this run.
         tools: What is known of its tools; filled as they are declared.
         tools_complete: Whether `tools` are all there are, so that a call of another one is wrong.
@@ -36,6 +38,8 @@ class RunInfo:
     settings: Settings
     conversation: str | None = None
     event: str | None = None
+    parent: str | None = None
+    opened_s: float | None = None
     tools: Mapping[str, ToolSpec] = field(default_factory=dict)
     tools_complete: bool = False
     plan_drift: float | None = None
@@ -57,6 +61,24 @@ class RunCheck(Protocol):
         """Take in an event that has happened, tool calls with their result.
 
         Called under the run's lock. Refused events come too, marked `refused`: an attempt, no result.
+        """
+        ...
+
+
+class ApprovableCheck(RunCheck, Protocol):
+    """A check in one run that takes part when a person lets the run go on after a stop of its own."""
+
+    def approved(self, finding: Finding, share: float) -> Finding:
+        """A person said yes to this finding, which would have stopped the run.
+
+        Called under the run's lock.
+
+        Args:
+            finding: A finding of this check.
+            share: How much more is allowed, as a share of what was allowed at first; a plain yes is 1.
+
+        Returns:
+            The finding as it is reported in place of the stop.
         """
         ...
 

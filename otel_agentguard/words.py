@@ -113,3 +113,65 @@ def to_people(what: str, evidence: Sequence[int], setting: str, limits: Limits) 
     return (
         f"{what} at {steps(evidence)}; limits {setting}: hint {limits.hint}, block {limits.block}, stop {limits.stop}"
     )
+
+
+def budget(limit: str, used: float, most: float, whose: str, *, over: bool) -> str:
+    """Note on a limit that is nearly used up, or used up.
+
+    Args:
+        limit: A name of `BUDGET_LIMITS`.
+        used: What was used.
+        most: The limit.
+        whose: `this run`, or an agent.
+        over: It is used up.
+    """
+    known = f"{_of(limit, used, most)} of {whose} are used."
+    if over:
+        return to_model(known, "Nothing more is done: say what is known and what is missing.")
+    return to_model(known, "Finish with what is known, or say what is missing.")
+
+
+def budget_extended(limit: str, most: float, whose: str) -> str:
+    """Note on a limit that a person has raised."""
+    return to_model(f"A person has given {whose} more: {_amount(limit, most)} in all.", "Go on.")
+
+
+def budget_to_people(limit: str, used: float, most: float, whose: str, setting: str) -> str:
+    """Explanation of a limit for people: what was used, and which setting says so."""
+    return f"{_of(limit, used, most)} of {whose} are used; limit {setting}"
+
+
+def price_unknown(model: str) -> str:
+    """Explanation for people: a cost limit does not see the calls of this model."""
+    return f"no price is known for the model {model!r}: its calls are not in budget.cost_usd; set budget.tokens too"
+
+
+def tokens_unknown(model: str) -> str:
+    """Explanation for people: a limit on tokens or cost does not see the calls of this model."""
+    return (
+        f"calls of the model {model!r} come without tokens: budget.tokens and budget.cost_usd do not see them; "
+        "set budget.model_calls too"
+    )
+
+
+_UNITS = {
+    "steps": "steps",
+    "tool_calls": "tool calls",
+    "model_calls": "model calls",
+    "tokens": "tokens",
+    "cost_usd": "US dollars",
+    "seconds": "seconds",
+    "handoffs": "handoffs",
+}
+
+
+def _of(limit: str, used: float, most: float) -> str:
+    return f"{_number(limit, used)} of {_amount(limit, most)}"
+
+
+def _amount(limit: str, value: float) -> str:
+    return f"{_number(limit, value)} {_UNITS[limit]}"
+
+
+def _number(limit: str, value: float) -> str:
+    return f"{value:,.4g}" if limit == "cost_usd" and value < 1000 else f"{value:,.0f}"

@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 from otel_agentguard.config import Settings
 from otel_agentguard.errors import ConfigError
-from otel_agentguard.protocols import Check
+from otel_agentguard.protocols import Check, Embedder
 
 ENTRY_POINTS = "otel_agentguard_checks"
 """Entry points of this group name a callable without arguments that returns a `Check`."""
@@ -18,6 +18,8 @@ _logger = logging.getLogger("otel_agentguard")
 _OURS = {
     "loop": "otel_agentguard.checks.loop:LoopCheck",
     "plan": "otel_agentguard.checks.plan:PlanCheck",
+    "budget": "otel_agentguard.checks.budget:BudgetCheck",
+    "schema": "otel_agentguard.checks.schema:SchemaCheck",
 }
 
 
@@ -26,19 +28,25 @@ def known_checks() -> list[str]:
     return [*_OURS, *(name for name in _foreign() if name not in _OURS)]
 
 
-def default_checks(settings: Settings) -> list[Check]:
-    """The checks that the settings name, in their order.
+def default_checks(settings: Settings, *, embedder: Embedder | None = None) -> list[Check]:
+    """The checks that the settings name, in their order, and those that settings give something to check.
 
-    A check of somebody else that cannot be loaded is logged and left out.
+    A budget or a schema of messages is kept to although `checks` does not name its check. A check of somebody
+    else that cannot be loaded is logged and left out.
+
+    Args:
+        settings: The settings.
+        embedder: What tells the loop check the meaning of texts.
 
     Raises:
-        ConfigError: There is no check of that name.
+        ConfigError: There is no check of that name, or a setting of one cannot be used.
+        MissingExtraError: What a setting needs is not installed.
     """
     foreign = _foreign()
     checks = []
-    for name in dict.fromkeys(settings.checks):
+    for name in dict.fromkeys((*settings.checks, *_needed(settings))):
         if name in _OURS:
-            checks.append(_made(_OURS[name]))
+            checks.append(_made(_OURS[name], settings, embedder))
         elif name in foreign:
             checks += _contained(foreign[name])
         else:
@@ -46,14 +54,26 @@ def default_checks(settings: Settings) -> list[Check]:
     return checks
 
 
+def _needed(settings: Settings) -> list[str]:
+    needed = {"budget": settings.budget.limited, "schema": bool(settings.schemas)}
+    return [name for name, has_work in needed.items() if has_work]
+
+
 def _foreign() -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
 
 
-def _made(target: str) -> Check:
+def _made(target: str, settings: Settings, embedder: Embedder | None) -> Check:
     module, _, name = target.partition(":")
-    check: Check = getattr(import_module(module), name)()
-    return check
+    kind = getattr(import_module(module), name)
+    made: Check
+    if name == "LoopCheck":
+        made = kind(embedder)
+    elif hasattr(kind, "for_settings"):
+        made = kind.for_settings(settings)
+    else:
+        made = kind()
+    return made
 
 
 def _contained(entry: EntryPoint) -> list[Check]:

@@ -67,6 +67,7 @@ class Replayer:
     def replay(self, record: RecordedRun) -> Replay:
         """Take one run through the engine, to its end, whatever would have been refused on the way."""
         clock = _RecordedClock()
+        clock.advance(next((event.at_s for event in record.events if event.at_s is not None), None))
         engine = _CountingEngine(self._checks, self._settings, clock, self._on_failure, self._logged)
         run = engine.open(record.id, tools=record.tools)
         findings: list[Finding] = []

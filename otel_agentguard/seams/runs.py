@@ -15,15 +15,17 @@ from opentelemetry import baggage, context
 from opentelemetry.context import Context
 
 from otel_agentguard import words
+from otel_agentguard.checks.budget import load_prices
 from otel_agentguard.config import Budget, Settings
 from otel_agentguard.current import SCOPE_KEY, Scope, scope
 from otel_agentguard.effects.calls import RunEffects
 from otel_agentguard.engine import Run
 from otel_agentguard.errors import ConfigError, RunAborted
 from otel_agentguard.events import Plan, PlanStep, ToolSpec, Trigger, Turn
-from otel_agentguard.findings import Action, Finding
+from otel_agentguard.findings import Action, CheckName, Finding
 from otel_agentguard.fingerprint import digest
 from otel_agentguard.guard import Guard, installed
+from otel_agentguard.loading import with_values
 from otel_agentguard.seams.declare import declaration_of
 from otel_agentguard.seams.step import Step, stopped
 from otel_agentguard.semconv import BAGGAGE_RUN_ID
@@ -46,7 +48,7 @@ def run(
     event: str | None = None,
     tools: Tools | None = None,
     plan: Sequence[PlanStep] | None = None,
-    budget: Budget | None = None,
+    budget: Budget | Mapping[str, object] | None = None,
     attended: bool | None = None,
     propagate: bool = False,
 ) -> RunHandle:
@@ -63,12 +65,18 @@ def run(
         event: The outside event that it serves; the same one delivered again is no new intent.
         tools: What is known of its tools.
         plan: What it is going to do.
-        budget: Most that it may use.
+        budget: Most that it may use. A `Budget` takes the place of the one that was installed; a mapping
+            changes single limits of that: `{"steps": 50, "agents": {"coder": {"tool_calls": 20}}}`. It needs
+            an id inside of another run, since without one this is that run, whose budget holds.
         attended: Whether a person can be asked; the settings say where it is None.
         propagate: Whether its id goes into baggage, to be believed where `trust_baggage` is set.
 
     Returns:
         The handle, which `with` gives again.
+
+    Raises:
+        ConfigError: An argument cannot be used.
+        MissingExtraError: The budget has a cost limit, and the prices are not installed.
     """
     if run_id is not None and (not isinstance(run_id, str) or not run_id):
         raise ConfigError(f"run_id is {run_id!r}; give a text, or leave it out for a new one")
@@ -79,7 +87,7 @@ def run(
         event=event,
         tools=None if tools is None else _specs(tools),
         plan=None if plan is None else tuple(plan),
-        budget=budget,
+        budget=None if budget is None else _checked(budget),
         attended=attended,
         propagate=propagate,
     )
@@ -100,7 +108,7 @@ class RunHandle:
         event: str | None,
         tools: Mapping[str, ToolSpec] | None,
         plan: tuple[PlanStep, ...] | None,
-        budget: Budget | None,
+        budget: Budget | Mapping[str, object] | None,
         attended: bool | None,
         propagate: bool,
     ) -> None:
@@ -172,7 +180,7 @@ class RunHandle:
         return [] if self._run is None else self._run.drain_notes()
 
     def hints(self, max_chars: int = 2000) -> str:
-        """What the model should know before its next turn: what has been repeated so far.
+        """What the model should know before its next turn: what has been repeated so far, and other notes.
 
         Args:
             max_chars: Most characters; whole lines are left out beyond it, the latest ones stay.
@@ -182,11 +190,11 @@ class RunHandle:
         with self._run.lock:
             findings = list(self._run.findings)
         latest = {(finding.check, finding.signature): finding for finding in findings if finding.message}
-        lines = [_hint(finding) for finding in latest.values()]
-        head = f"{words.SIGNATURE} Repeated in this run so far, with the same outcome each time:"
-        while lines and len("\n".join((head, *lines))) > max_chars:
-            del lines[0]
-        return "\n".join((head, *lines)) if lines else ""
+        repeats = [_hint(finding) for finding in latest.values() if finding.limits is not None]
+        notes = [finding.message for finding in latest.values() if finding.limits is None]
+        while (repeats or notes) and len(_joined(repeats, notes)) > max_chars:
+            del (repeats or notes)[0]
+        return _joined(repeats, notes)
 
     @contextmanager
     def attach(self) -> Iterator[Self]:
@@ -280,6 +288,11 @@ class RunHandle:
         if outer is not None and guard.enforce and (reason := outer.stop_reason()) is not None:
             raise stopped(around, outer, reason)
         if self._same_run and outer is not None:
+            if self._budget is not None and self._asked_id is None:
+                raise ConfigError(
+                    "run() without an id inside of a run is that run, and has no budget of its own; give it an id, "
+                    "or give the outer run a budget for this agent: budget.agents.NAME"
+                )
             self._run = outer
             if self._tools:
                 outer.info.tools = {**outer.info.tools, **self._tools}
@@ -296,7 +309,9 @@ class RunHandle:
     def _opened(self, guard: Guard, parent: Run | None) -> Callable[[], Run]:
         settings: Settings | None = None
         if self._budget is not None:
-            settings = replace(guard.settings, budget=self._budget)
+            if not guard.engine.has_check(CheckName.BUDGET):
+                raise ConfigError("run() has a budget, and install() leaves its check out; add 'budget' to checks")
+            settings = replace(guard.settings, budget=_budget(self._budget, guard.settings))
         return functools.partial(
             guard.engine.open,
             self._asked_id,
@@ -335,10 +350,24 @@ def take_turn(guard: Guard, there: Scope, turn: Turn) -> None:
     guard.effects_of(step.run).turn(new_intent=turn.new_intent, event=turn.event)
 
 
+def _joined(repeats: Sequence[str], notes: Sequence[str]) -> str:
+    head = f"{words.SIGNATURE} Repeated in this run so far, with the same outcome each time:"
+    return "\n".join((*((head, *repeats) if repeats else ()), *notes))
+
+
 def _hint(finding: Finding) -> str:
     what = finding.tool or finding.agent or "message"
     refused = ", refused since" if finding.action >= Action.BLOCK else ""
     return f"- {what}: {finding.count} times, {words.steps(finding.evidence)}{refused}"
+
+
+def _checked(budget: Budget | Mapping[str, object]) -> Budget | Mapping[str, object]:
+    load_prices(_budget(budget, Settings()))
+    return budget
+
+
+def _budget(asked: Budget | Mapping[str, object], installed: Settings) -> Budget:
+    return asked if isinstance(asked, Budget) else with_values(installed, {"budget": asked}).budget
 
 
 def _trigger(trigger: Trigger | str) -> Trigger:
