@@ -34,6 +34,7 @@ from otel_agentguard.semconv import INSTRUMENTATION_SCOPE
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import SpanProcessor
+    from opentelemetry.sdk.trace.export import SpanExporter
     from prometheus_client import CollectorRegistry
 
 _logger = logging.getLogger("otel_agentguard")
@@ -168,8 +169,10 @@ def install(
         store: URL of the store.
         metrics_port: Port of a metrics server on the loopback address; 0 for any free one.
         registry: A Prometheus registry to count in; a new one where it is None.
-        otlp: Endpoint of a collector, or True for the one of the OTLP variables. Only with this the
-            global tracer provider is set, where there is none yet.
+        otlp: Endpoint of a collector, such as `http://localhost:4317`, or True for the one of the
+            `OTEL_EXPORTER_OTLP_*` variables, which also choose gRPC or HTTP; without them port 4317 is
+            gRPC and any other HTTP. Only with this the global tracer provider is set, where there is
+            none yet.
         on_finding: Asked about each finding and what would be done; returns another action or None.
         approve: Asked before an attended run is stopped; a true answer lets it go on.
         attended: Whether a person can be asked.
@@ -359,29 +362,36 @@ def _serve(made: AgentGuard, port: int) -> None:
 
 def _export(made: AgentGuard, otlp: str | bool, counted: Callable[[str], None]) -> None:
     """Send spans and metrics to a collector, through the provider that is there or one of ours."""
-    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from otel_agentguard.sinks.otlp import metric_exporter, seconds, span_exporter
+    from otel_agentguard.sinks.otlp_bridge import OtlpMetricsBridge
+
+    endpoint = otlp if isinstance(otlp, str) else None
+    interval_s = seconds("OTEL_METRIC_EXPORT_INTERVAL", 60.0, os.environ)
+    timeout_s = seconds("OTEL_METRIC_EXPORT_TIMEOUT", 30.0, os.environ)
+    spans, numbers = span_exporter(endpoint, os.environ), metric_exporter(endpoint, os.environ)
+    if spans is not None:
+        _export_spans(made, spans)
+    made.offers_metrics = False
+    if numbers is not None:
+        bridge = OtlpMetricsBridge(numbers, made.registry, interval_s, timeout_s=timeout_s, failed=counted)
+        bridge.start()
+        made.undo(bridge.shutdown)
+
+
+def _export_spans(made: AgentGuard, exporter: SpanExporter) -> None:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    from otel_agentguard.sinks.otlp_bridge import OtlpMetricsBridge
-
-    base = otlp.rstrip("/") if isinstance(otlp, str) else None
-    spans = BatchSpanProcessor(OTLPSpanExporter(None if base is None else f"{base}/v1/traces"))
+    batch = BatchSpanProcessor(exporter)
     provider = trace.get_tracer_provider()
     add = getattr(provider, "add_span_processor", None)
     if add is None:
         provider = TracerProvider()
-        provider.add_span_processor(spans)
+        provider.add_span_processor(batch)
         trace.set_tracer_provider(provider)
     else:
-        add(spans)
-    made.undo(lambda: remove_processor(provider, spans), spans.shutdown)
-    metrics_url = None if base is None else f"{base}/v1/metrics"
-    bridge = OtlpMetricsBridge(OTLPMetricExporter(metrics_url), made.registry, failed=counted)
-    bridge.start()
-    made.offers_metrics = False
-    made.undo(bridge.shutdown)
+        add(batch)
+    made.undo(lambda: remove_processor(provider, batch), batch.shutdown)
 
 
 def _sorted_checks(checks: Iterable[str | Check] | None) -> tuple[tuple[str, ...] | None, tuple[Check, ...]]:

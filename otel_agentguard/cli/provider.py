@@ -18,11 +18,12 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor, SpanExporter
 from wrapt import wrap_function_wrapper
 
+from otel_agentguard.sinks.otlp import protocol
+
 _logger = logging.getLogger("otel_agentguard")
 
 _EXPORTERS = "opentelemetry_traces_exporter"
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-_PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 _START = ("start_span", "start_as_current_span")
 
 
@@ -111,5 +112,4 @@ def _exporter_names(environ: Mapping[str, str]) -> list[str]:
 
 
 def _otlp(environ: Mapping[str, str]) -> str:
-    protocol = next((environ[name] for name in _PROTOCOLS if environ.get(name)), "grpc")
-    return "otlp_proto_grpc" if protocol == "grpc" else "otlp_proto_http"
+    return "otlp_proto_grpc" if protocol("traces", environ) == "grpc" else "otlp_proto_http"
