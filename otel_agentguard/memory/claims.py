@@ -31,6 +31,7 @@ MAX_CLAIM_CHARS = 4000
 _MAX_LEAVES = 64
 _MAX_CLAUSES = 64
 _TITLE_SHARE = 0.6
+_LEAST_TITLE = 4
 _NAMING = ("叫", "姓")
 _FILLER = re.compile("|".join(sorted(map(re.escape, CJK_FILLERS), key=len, reverse=True)))
 _KEY_WORD = re.compile(r"[^\W\d_]+")
@@ -236,21 +237,28 @@ def _groups(tokens: list[Token]) -> list[list[Token]]:
 
 
 def _items(group: list[Token], names: set[int], spoken: str) -> tuple[Item, ...]:
+    title = spoken != "de" and _is_title(group)
     kept: list[Item] = []
     seen: set[tuple[TokenKind, str]] = set()
     tail = -1
     for place, token in enumerate(group):
         word = token.word
-        name = id(token) in names
+        name = id(token) in names and not title
+        weak = word.text.casefold() in WEAK_WORDS
         if token.counts_none or (word.kind is TokenKind.WORD and not name and _empty(word, spoken)):
             continue
         if word.kind is not TokenKind.PAIR:
             if (word.kind, word.stem) in seen:
                 continue
             seen.add((word.kind, word.stem))
-        if not token.aside and word.text.casefold() not in WEAK_WORDS:
+        if not token.aside and not weak:
             tail = len(kept)
-        hard = name or word.kind not in (TokenKind.WORD, TokenKind.PAIR) or _is_after_naming(group, place)
+        hard = (
+            name
+            or (title and word.capital and not weak)
+            or word.kind not in (TokenKind.WORD, TokenKind.PAIR)
+            or _is_after_naming(group, place)
+        )
         kept.append(
             Item(
                 word,
@@ -259,7 +267,7 @@ def _items(group: list[Token], names: set[int], spoken: str) -> tuple[Item, ...]
                 name,
                 approximate=hard and _is_approximate(group, place),
                 opening=token.first and word.capital and not hard,
-                weak=not hard and word.text.casefold() in WEAK_WORDS,
+                weak=weak and not hard,
             )
         )
     if kept:
@@ -280,6 +288,12 @@ def _is_approximate(group: list[Token], place: int) -> bool:
     return before in APPROXIMATELY or before.endswith(CJK_APPROXIMATELY)
 
 
+def _is_title(group: list[Token]) -> bool:
+    """Nearly every word has a capital letter, so a capital letter makes no name."""
+    words = [token.word for token in group if token.word.kind is TokenKind.WORD]
+    return len(words) >= _LEAST_TITLE and sum(word.capital for word in words) >= _TITLE_SHARE * len(words)
+
+
 def _is_after_naming(group: list[Token], place: int) -> bool:
     """In Chinese a name follows the word for being called."""
     return place > 0 and group[place].word.kind is TokenKind.PAIR and group[place - 1].word.text[:1] in _NAMING
@@ -294,8 +308,6 @@ def _names(tokens: list[Token], spoken: str) -> set[int]:
         return set()
     if len(words) <= 3 and len(capital) == len(content):
         return {id(token) for token in capital}
-    if spoken != "de" and len(words) >= 4 and len(capital) >= _TITLE_SHARE * len(words):
-        return set()
     found = set()
     for before, token in zip([None, *tokens], tokens, strict=False):
         if token.first or not token.word.capital or token.word.kind is not TokenKind.WORD:
@@ -311,9 +323,9 @@ def _deed(group: list[Token], text: str) -> str | None:
     folded = [token.word.text.casefold() for token in group]
     if not any(word in DESIRE for word in folded):
         for token, word in zip(group, folded, strict=True):
-            if word in DONE_FORMS and token.polarity is not Polarity.NEGATED:
+            if word in DONE_FORMS and not token.asked and token.polarity is not Polarity.NEGATED:
                 return DONE_FORMS[word]
-    if not CJK_DESIRE.search(text) and CJK_RUN.search(text):
+    if not CJK_DESIRE.search(text) and CJK_RUN.search(text) and not group[0].asked:
         written = "".join(token.word.text for token in group)
         return next((deed for phrase, deed in CJK_DONE.items() if phrase in text and written), None)
     return None

@@ -19,7 +19,7 @@ from otel_agentguard.memory.evidence import Cited, cited
 from otel_agentguard.memory.intake import PEOPLE, Intake
 from otel_agentguard.memory.observations import EVIDENCE, Observations, Producer
 from otel_agentguard.memory.recall import MemoryBook, Recalled
-from otel_agentguard.memory.support import Scope, Support, find_support
+from otel_agentguard.memory.support import Scope, Support, find_support, in_other_language
 from otel_agentguard.memory.verdicts import (
     SENTENCES,
     Judgement,
@@ -205,8 +205,31 @@ class MemoryGate:
         if support.holds:
             return self._stamped(memory, Verdict.VERIFIED, Reason.EVIDENCE_FOUND, steps=support.steps)
         lost = evidence.unknown or self.observations.lost(_PRODUCERS.get(memory.source or "", EVIDENCE))
-        verdict, code = _short_of(support, lost=lost, empty=not self.observations.texts(EVIDENCE, most=1))
+        verdict, code = self._short_of(claim, support, lost=lost)
         return self._stamped(memory, verdict, code, steps=evidence.steps, detail=", ".join(support.missing[:5]))
+
+    def _short_of(self, claim: Claim, support: Support, *, lost: bool) -> tuple[Verdict, Reason]:
+        """Why what was observed does not show a claim, the most telling reason first."""
+        if support.opposed:
+            return Verdict.UNSUPPORTED, Reason.OPPOSITE_SAID
+        if support.swapped:
+            return Verdict.UNSUPPORTED, Reason.VALUE_OF_SOMETHING_ELSE
+        if lost:
+            return Verdict.UNVERIFIABLE, Reason.EVIDENCE_UNKNOWN
+        digits = any(character.isdigit() for value in support.missing for character in value)
+        if not digits and in_other_language(claim, self.observations):
+            return Verdict.UNVERIFIABLE, Reason.OTHER_LANGUAGE
+        if not self.observations.latest(EVIDENCE, most=1):
+            return Verdict.UNSUPPORTED, Reason.NO_EVIDENCE
+        if support.recalled:
+            return Verdict.UNSUPPORTED, Reason.ONLY_RECALLED
+        if support.undone:
+            return Verdict.UNSUPPORTED, Reason.NOT_SHOWN_AS_DONE
+        if support.missing:
+            return Verdict.UNSUPPORTED, Reason.VALUE_NOT_FOUND
+        if support.guessed:
+            return Verdict.UNSUPPORTED, Reason.EVIDENCE_GUESSES
+        return Verdict.UNSUPPORTED, Reason.NOT_SHOWN
 
     def _linked(self, memory: Memory, judgement: Judgement) -> Judgement:
         """A write of what is stored already links to that; it gains weight only by evidence of its own."""
@@ -287,29 +310,6 @@ def _kind(memory: Memory) -> MemoryKind:
         return MemoryKind(memory.kind)
     except ValueError:
         return MemoryKind.FACT
-
-
-def _short_of(support: Support, *, lost: bool, empty: bool) -> tuple[Verdict, Reason]:
-    """Why what was observed does not show a claim, the most telling reason first."""
-    if support.opposed:
-        return Verdict.UNSUPPORTED, Reason.OPPOSITE_SAID
-    if support.swapped:
-        return Verdict.UNSUPPORTED, Reason.VALUE_OF_SOMETHING_ELSE
-    if lost:
-        return Verdict.UNVERIFIABLE, Reason.EVIDENCE_UNKNOWN
-    if support.foreign and not any(character.isdigit() for value in support.missing for character in value):
-        return Verdict.UNVERIFIABLE, Reason.OTHER_LANGUAGE
-    if empty:
-        return Verdict.UNSUPPORTED, Reason.NO_EVIDENCE
-    if support.recalled:
-        return Verdict.UNSUPPORTED, Reason.ONLY_RECALLED
-    if support.undone:
-        return Verdict.UNSUPPORTED, Reason.NOT_SHOWN_AS_DONE
-    if support.missing:
-        return Verdict.UNSUPPORTED, Reason.VALUE_NOT_FOUND
-    if support.guessed:
-        return Verdict.UNSUPPORTED, Reason.EVIDENCE_GUESSES
-    return Verdict.UNSUPPORTED, Reason.NOT_SHOWN
 
 
 def _mark(memory: Memory, judgement: Judgement) -> None:

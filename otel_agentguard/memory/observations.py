@@ -14,11 +14,15 @@ from collections import OrderedDict, deque
 from collections.abc import Collection, Iterable, Iterator, MutableSequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from heapq import nlargest
+from itertools import islice
 from math import log2
+from operator import attrgetter, itemgetter
 
 from otel_agentguard.errors import ConfigError
 from otel_agentguard.memory.matching import Reading
 from otel_agentguard.memory.passages import KEY_BITS, index_keys, quotable
+from otel_agentguard.memory.stems import language
 
 MAX_BYTES = 1 << 20
 """Text that one run keeps by default."""
@@ -26,19 +30,23 @@ MAX_BYTES = 1 << 20
 MAX_TEXT = 64 * 1024
 """Characters of one observation that are kept: three quarters from its head, the rest from its end."""
 
-PASSAGE = 600
+PASSAGE = 400
 """Characters of a passage, about."""
 
-_BLOCKS = 16
+_OVERLAP = 80
+_BLOCKS = 8
 _MIN_BYTES = 4096
 _MAX_STEPS = 65_536
 _MAX_DEEDS = 256
 _MAX_DEED_TEXT = 2000
 _MAX_RECALLED = 512
 _MAX_RECALLED_BYTES = 128 * 1024
-_KEPT_READINGS = 48
-_LONGEST_POSTING = 200
+_KEPT_READINGS = 64
+_COMMON = 200
+_CANDIDATES = 32
 _WHOLE = 4000
+_SAMPLE = 300
+_WORTH_READING = 0.4
 _PLACE_BITS = 64 - KEY_BITS
 _PLACE_MASK = (1 << _PLACE_BITS) - 1
 
@@ -88,6 +96,14 @@ class Observation:
     passages: tuple[tuple[int, int], ...] = ()
     block: _Block | None = None
     first: int = 0
+    _language: str | None = None
+
+    @property
+    def language(self) -> str:
+        """What its beginning is written in; empty where that does not tell."""
+        if self._language is None:
+            self._language = language(self.text[:_SAMPLE])
+        return self._language
 
     def contains(self, quote: str) -> bool:
         """Whether a quote, brought to `quotable` form, stands in the text at the bounds of words."""
@@ -168,20 +184,30 @@ class _Block:
         self.postings = array("Q", sorted(self.postings))
         self.ordered = True
 
-    def find(self, key: int, first: int = 0, most: int = _PLACE_MASK) -> list[int]:
-        """Numbers of the passages that have a key, of `most` passages from `first` on."""
+    def range_of(self, key: int) -> tuple[int, int]:
+        """Where the postings of a key begin and end."""
+        self._order()
+        begin = key << _PLACE_BITS
+        low = bisect_left(self.postings, begin)
+        if low == len(self.postings) or self.postings[low] >> _PLACE_BITS != key:
+            return low, low
+        return low, bisect_left(self.postings, begin + _PLACE_MASK + 1, low)
+
+    def numbers(self, low: int, high: int) -> list[int]:
+        """Numbers of the passages of a range of postings."""
+        return [posting & _PLACE_MASK for posting in self.postings[low:high]]
+
+    def holds(self, key: int, number: int) -> bool:
+        """Whether a passage has a key."""
+        self._order()
+        posting = key << _PLACE_BITS | number
+        at = bisect_left(self.postings, posting)
+        return at < len(self.postings) and self.postings[at] == posting
+
+    def _order(self) -> None:
         if not self.ordered:
             self.postings = sorted(self.postings)
             self.ordered = True
-        begin = key << _PLACE_BITS
-        end = min(begin + first + most, begin + _PLACE_MASK + 1)
-        found = []
-        for at in range(bisect_left(self.postings, begin + first), len(self.postings)):
-            posting = self.postings[at]
-            if posting >= end:
-                break
-            found.append(posting & _PLACE_MASK)
-        return found
 
     @property
     def index_bytes(self) -> int:
@@ -191,13 +217,14 @@ class _Block:
 class _Shelf:
     """Observations of one sort, oldest dropped first."""
 
-    __slots__ = ("blocks", "dropped", "limit", "size")
+    __slots__ = ("blocks", "cut", "dropped", "limit", "size")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.blocks: deque[_Block] = deque()
         self.size = 0
         self.dropped = 0
+        self.cut = 0
 
     def add(self, observation: Observation, *, index: bool) -> list[Observation]:
         """Keep one; returns what was dropped for it."""
@@ -211,6 +238,7 @@ class _Shelf:
         observation.block = block
         block.size += size
         self.size += size
+        self.cut += observation.cut
         if index:
             block.index(observation)
         gone: list[Observation] = []
@@ -271,7 +299,7 @@ class Observations:
     def lost(self, producers: Collection[Producer]) -> bool:
         """Whether something that these producers said is not known: dropped, cut, or never captured."""
         for shelf, members in ((self._users, {Producer.USER}), (self._tools, EVIDENCE - {Producer.USER})):
-            if members & set(producers) and (shelf.dropped or any(one.cut for one in _kept(shelf))):
+            if members & set(producers) and (shelf.dropped or shelf.cut):
                 return True
         return bool(self.uncaptured & set(producers))
 
@@ -364,7 +392,7 @@ class Observations:
             if members & set(producers):
                 found += self._search_shelf(shelf, wanted, producers)
         found.sort(key=lambda hit: (hit.score, hit.observation.step), reverse=True)
-        return found[:most]
+        return [hit for hit in found[:most] if hit.score >= _WORTH_READING * found[0].score]
 
     def search_in(self, keys: Iterable[int], steps: Iterable[int], *, most: int = 8) -> list[Hit]:
         """The passages of some steps that share most with a set of keys, best first."""
@@ -374,15 +402,14 @@ class Observations:
         for observation in map(self._by_step.get, steps):
             if observation is None or observation.block is None:
                 continue
-            scores = [0.0] * len(observation.passages)
-            for key in wanted:
-                for number in observation.block.find(key, observation.first, len(scores)):
-                    scores[number - observation.first] += 1
-            hits += [Hit(score, observation, place) for place, score in enumerate(scores) if score]
+            for place in range(len(observation.passages)):
+                score = sum(observation.block.holds(key, observation.first + place) for key in wanted)
+                if score:
+                    hits.append(Hit(float(score), observation, place))
         return sorted(hits, key=lambda hit: hit.score, reverse=True)[:most]
 
     def reading(self, hit: Hit) -> Reading:
-        """A found passage, read; the latest 48 readings are kept."""
+        """A found passage, read; the latest 64 readings are kept."""
         key = (hit.observation, hit.place)
         reading = self._readings.get(key)
         if reading is None:
@@ -394,17 +421,12 @@ class Observations:
             self._readings.move_to_end(key)
         return reading
 
-    def texts(self, producers: Collection[Producer], *, most: int) -> list[str]:
-        """The latest texts of some producers, latest first."""
+    def latest(self, producers: Collection[Producer], *, most: int) -> list[Observation]:
+        """The latest observations of some producers, latest first."""
         newest: list[Observation] = []
         for shelf in (self._users, self._tools):
-            for observation in _kept(shelf):
-                if observation.producer in producers:
-                    newest.append(observation)
-                    if len(newest) >= 2 * most:
-                        break
-        newest.sort(key=lambda observation: observation.step, reverse=True)
-        return [observation.text for observation in newest[:most]]
+            newest += islice((one for one in _kept(shelf) if one.producer in producers), most)
+        return nlargest(most, newest, key=attrgetter("step"))
 
     def _start_indexing(self) -> None:
         if not self._indexing:
@@ -414,21 +436,40 @@ class Observations:
 
     def _search_shelf(self, shelf: _Shelf, wanted: list[int], producers: Collection[Producer]) -> list[Hit]:
         scores: dict[tuple[int, int], float] = {}
-        for key in wanted:
-            postings = [
-                (at, number) for at in range(len(shelf.blocks) - 1, -1, -1) for number in shelf.blocks[at].find(key)
-            ]
-            if not postings:
+        for frequency, key, ranges in sorted(self._ranges(shelf, wanted), key=itemgetter(0)):
+            weight = 1 / log2(1 + frequency) if frequency > 1 else 1.5
+            if frequency > _COMMON and scores:
+                for at, number in scores:
+                    if shelf.blocks[at].holds(key, number):
+                        scores[at, number] += weight
                 continue
-            weight = 1 / log2(1 + len(postings)) if len(postings) > 1 else 1.5
-            for posting in postings[:_LONGEST_POSTING]:
-                scores[posting] = scores.get(posting, 0.0) + weight
+            left = _COMMON
+            for at, low, high in ranges:
+                for number in shelf.blocks[at].numbers(max(low, high - left), high):
+                    scores[at, number] = scores.get((at, number), 0.0) + weight
+                left -= high - low
+                if left <= 0:
+                    break
         hits = []
-        for (at, number), score in sorted(scores.items(), key=lambda one: one[1], reverse=True)[:32]:
+        for (at, number), score in nlargest(_CANDIDATES, scores.items(), key=itemgetter(1)):
             observation, place = shelf.blocks[at].passages[number]
             if observation.producer in producers:
                 hits.append(Hit(score, observation, place))
         return hits
+
+    @staticmethod
+    def _ranges(shelf: _Shelf, wanted: list[int]) -> Iterator[tuple[int, int, list[tuple[int, int, int]]]]:
+        """Of each key how many passages have it, and where its postings are, in the latest block first."""
+        for key in wanted:
+            ranges = []
+            frequency = 0
+            for at in range(len(shelf.blocks) - 1, -1, -1):
+                low, high = shelf.blocks[at].range_of(key)
+                if high > low:
+                    ranges.append((at, low, high))
+                    frequency += high - low
+            if ranges:
+                yield frequency, key, ranges
 
 
 def _kept(shelf: _Shelf) -> Iterator[Observation]:
@@ -441,7 +482,7 @@ def _stands_in(quote: str, text: str) -> bool:
 
 
 def _passages(text: str) -> Iterator[tuple[int, int]]:
-    """Bounds of passages: about `PASSAGE` characters, ended at a line, a sentence or a space."""
+    """Bounds of passages: about `PASSAGE` characters from a line, a sentence or a space on, and a bit of the next."""
     begin = 0
     while len(text) - begin > PASSAGE + PASSAGE // 2:
         window = text[begin : begin + PASSAGE]
@@ -451,6 +492,6 @@ def _passages(text: str) -> Iterator[tuple[int, int]]:
         if end < 0:
             end = window.rfind(" ", PASSAGE // 2)
         step = end + 1 if end >= 0 else PASSAGE
-        yield begin, begin + step
+        yield begin, begin + step + _OVERLAP
         begin += step
     yield begin, len(text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from otel_agentguard.memory.claims import Claim, Clause
@@ -11,15 +11,16 @@ from otel_agentguard.memory.lexicon import CJK_DEEDS, DEED_WORDS
 from otel_agentguard.memory.matching import Match, Reading, coverage, match, missing, shows
 from otel_agentguard.memory.observations import EVIDENCE, Hit, Observations, Producer
 from otel_agentguard.memory.passages import index_keys, quotable
-from otel_agentguard.memory.stems import language
 
 TOLERATED = 0.25
 """Share of a claim, by what has to be found, whose words may be missing when all its numbers and names are there."""
 
-_MOST_HITS = 8
-_LANGUAGE_SAMPLE = 20
+_HOME = 3
+_MOST_HITS = 4
+_LANGUAGE_SAMPLE = 12
 _RECALLED_WORDS = 4
 _SHORT_LINE = 60
+_LEAST_SPACES = 2
 
 
 @dataclass(slots=True)
@@ -34,7 +35,6 @@ class Support:
         swapped: Its numbers belong to something else.
         undone: They do not show that what it says was done, was done.
         touched: Share of the claim that they mention, 0 to 1.
-        foreign: They are in another language than the claim, which words cannot bridge.
         guessed: What comes closest only guesses.
         recalled: What shows it is only the long-term memory itself, read back.
     """
@@ -46,7 +46,6 @@ class Support:
     swapped: bool = False
     undone: bool = False
     touched: float = 0.0
-    foreign: bool = False
     guessed: bool = False
     recalled: bool = False
 
@@ -59,6 +58,21 @@ class _Seen:
     closest: Match | None = None
     undone: bool = False
     recalled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """What is the same for all clauses of a claim.
+
+    Attributes:
+        plain: Its text in `quotable` form.
+        recalled: What was recalled like it, with the step.
+        home: The passages that share most with all of it.
+    """
+
+    plain: str
+    recalled: list[tuple[str, int]]
+    home: list[Hit]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +104,16 @@ def find_support(claim: Claim, observations: Observations, scope: Scope) -> Supp
     """
     if not claim.clauses:
         return _verbatim(claim, observations, scope)
-    recalled = [(text, step) for text, step in observations.recalls_like(claim.text) if text]
+    keys = set().union(*map(_keys, claim.clauses))
+    context = _Context(
+        quotable(claim.text), observations.recalls_like(claim.text), _hits(keys, observations, scope, most=_HOME)
+    )
     support = Support()
     weights: list[tuple[int, bool, float]] = []
     steps: set[int] = set()
     lacking: list[str] = []
     for clause in claim.clauses:
-        seen = _look(clause, observations, scope, recalled)
+        seen = _look(clause, observations, scope, context)
         closest = seen.closest or Match(frozenset(), frozenset())
         shown = bool(seen.shown_by)
         touched = 1.0 if shown else coverage(clause, closest)
@@ -119,12 +136,10 @@ def find_support(claim: Claim, observations: Observations, scope: Scope) -> Supp
     support.steps = tuple(sorted(steps))
     denied = support.opposed or support.swapped or support.undone or support.recalled
     support.holds = bool(steps) and not support.missing and not denied and unshown <= TOLERATED * total
-    if not support.holds and not support.opposed and not support.swapped:
-        support.foreign = _is_foreign(claim, observations, scope)
     return support
 
 
-def _look(clause: Clause, observations: Observations, scope: Scope, recalled: list[tuple[str, int]]) -> _Seen:
+def _look(clause: Clause, observations: Observations, scope: Scope, context: _Context) -> _Seen:
     seen = _Seen()
     if clause.deed is not None:
         _look_for_deed(clause, observations, scope, seen)
@@ -132,16 +147,16 @@ def _look(clause: Clause, observations: Observations, scope: Scope, recalled: li
             return seen
     by_step: dict[int, Match] = {}
     opposing: Match | None = None
-    for hit in _hits(clause, observations, scope):
+    for hit in _passages(clause, observations, scope, context.home):
         reading = observations.reading(hit)
-        if _is_echo(hit, reading, recalled):
+        if _is_echo(hit, reading, context.recalled):
             seen.recalled = True
             continue
         step = hit.observation.step
         matched = match(clause, reading, subjects_of(hit.observation.about))
         if clause.deed is not None and not reading.tells_done(clause.deed):
             seen.undone = True
-        elif shows(clause, matched, strict=scope.strict):
+        elif shows(clause, matched, strict=scope.strict) or _is_quoted(context, matched, reading):
             seen.shown_by = [step]
             seen.undone = seen.recalled = False
             return seen
@@ -159,14 +174,22 @@ def _look(clause: Clause, observations: Observations, scope: Scope, recalled: li
     return seen
 
 
-def _hits(clause: Clause, observations: Observations, scope: Scope) -> list[Hit]:
-    keys = _keys(clause)
-    if scope.steps is None and not scope.after:
-        return observations.search(keys, scope.producers, most=_MOST_HITS)
+def _passages(clause: Clause, observations: Observations, scope: Scope, home: list[Hit]) -> Iterator[Hit]:
+    """Where the whole claim has its home, then where the clause has; searched for only when it is needed."""
+    yield from home
+    known = {(hit.observation, hit.place) for hit in home}
+    for hit in _hits(_keys(clause), observations, scope, most=_MOST_HITS):
+        if (hit.observation, hit.place) not in known:
+            yield hit
+
+
+def _hits(keys: set[int], observations: Observations, scope: Scope, *, most: int) -> list[Hit]:
     if scope.steps is not None:
-        return observations.search_in(keys, scope.steps, most=_MOST_HITS)
-    hits = observations.search(keys, scope.producers, most=4 * _MOST_HITS)
-    return [hit for hit in hits if hit.observation.step > scope.after][:_MOST_HITS]
+        return observations.search_in(keys, scope.steps, most=most)
+    if not scope.after:
+        return observations.search(keys, scope.producers, most=most)
+    hits = observations.search(keys, scope.producers, most=4 * most)
+    return [hit for hit in hits if hit.observation.step > scope.after][:most]
 
 
 def _keys(clause: Clause) -> set[int]:
@@ -257,6 +280,14 @@ def _is_echo(hit: Hit, reading: Reading, recalled: list[tuple[str, int]]) -> boo
     return False
 
 
+def _is_quoted(context: _Context, matched: Match, reading: Reading) -> bool:
+    """The whole claim stands there word for word, and what the clause says is not denied or guessed there."""
+    found = matched.own or matched.swapped
+    if matched.opposed or matched.guessed or not found or context.plain.count(" ") < _LEAST_SPACES:
+        return False
+    return f" {context.plain} " in f" {quotable(reading.text)} "
+
+
 def _conflicts(clause: Clause, matched: Match) -> bool:
     return bool(matched.opposed or matched.swapped or missing(clause, matched))
 
@@ -273,9 +304,9 @@ def _verbatim(claim: Claim, observations: Observations, scope: Scope) -> Support
     return Support()
 
 
-def _is_foreign(claim: Claim, observations: Observations, scope: Scope) -> bool:
+def in_other_language(claim: Claim, observations: Observations, producers: Collection[Producer] = EVIDENCE) -> bool:
+    """Whether nothing that was observed lately is in the language of the claim, so that words cannot show it."""
     if not claim.language:
         return False
-    texts = observations.texts(scope.producers, most=_LANGUAGE_SAMPLE)
-    spoken = {language(text[:400]) for text in texts} - {""}
+    spoken = {observation.language for observation in observations.latest(producers, most=_LANGUAGE_SAMPLE)} - {""}
     return bool(spoken) and claim.language not in spoken

@@ -316,6 +316,8 @@ class _Reader:
 
 @lru_cache(maxsize=8192)
 def _analysed(chunk: str) -> tuple[_Item, ...]:
+    if chunk.isalpha() and chunk.isascii():
+        return (_word(chunk),)
     return _items(chunk)
 
 
