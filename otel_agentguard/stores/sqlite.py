@@ -8,7 +8,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from otel_agentguard.effects.ledger import AttemptRecord, ClaimRequest, EffectRecord, Liveness, State
 from otel_agentguard.effects.machine import Change, MachineLedger
@@ -32,11 +32,21 @@ _PASSING = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sql
 def open_ledger(url: str) -> SqliteLedger:
     """Open the ledger in a SQLite file, which is made when missing.
 
+    Args:
+        url: `sqlite:///agentguard.db`; `?busy_timeout_s=5` sets how long a write waits for another one.
+
     Raises:
         ConfigError: The URL names no file, or the SQLite library is too old.
         StoreError: The file cannot be opened.
     """
-    return SqliteLedger(SqliteConnection(path_of(url)))
+    query = dict(parse_qsl(urlsplit(url).query))
+    try:
+        busy_timeout_s = float(query.pop("busy_timeout_s", "5"))
+    except ValueError as exc:
+        raise ConfigError(f"busy_timeout_s in {url!r} is no number of seconds") from exc
+    if query:
+        raise ConfigError(f"{url!r} sets {', '.join(query)}, which is not known; known: busy_timeout_s")
+    return SqliteLedger(SqliteConnection(path_of(url), busy_timeout_s=busy_timeout_s))
 
 
 def path_of(url: str) -> Path:
