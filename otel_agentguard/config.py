@@ -147,6 +147,7 @@ class Settings:
         store_content: Whether excerpts of content may be stored.
         trust_baggage: Whether a run id that arrives in baggage is believed.
         inject_hints: Whether adapters may add hints to a model request.
+        adapters_off: Names of adapters that are left out; `*` for all.
         namespace: Keeps keys of several applications on one store apart.
         people: Who opens a turn when a message names no role.
         checks: Names of the checks that run.
@@ -166,6 +167,7 @@ class Settings:
     store_content: bool = False
     trust_baggage: bool = False
     inject_hints: bool = False
+    adapters_off: tuple[str, ...] = ()
     namespace: str = ""
     people: frozenset[str] = frozenset({"user", "human"})
     checks: tuple[str, ...] = ("loop", "budget")

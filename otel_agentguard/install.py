@@ -179,7 +179,7 @@ def install(
         fingerprint_key: Secret of exported fingerprints.
         store_content: Whether excerpts of content may be stored.
         redact: Applied to every text of content before it leaves the process.
-        checks: Names of checks, or checks.
+        checks: Names of the checks that run, in place of the default ones; or checks, beside those.
         limits: Limits of the loop check: `Limits` for equal calls, or by row.
         tools: Settings of tools by name, or a `ToolRegistry`.
         budget: Most that one run may use.
@@ -272,7 +272,14 @@ def _install(arguments: Mapping[str, object], parts: Parts, *, by_program: bool,
         installed.guard = made.guard
     if made.guard is not None:
         made.guard.meet_provider()
+        _attach_adapters(made, made.guard)
     return made
+
+
+def _attach_adapters(made: AgentGuard, guard: Guard) -> None:
+    from otel_agentguard.adapters.attaching import attach_all
+
+    made.undo(attach_all(guard, left_out=made.settings.adapters_off, environ=os.environ))
 
 
 def _off(settings: Settings) -> AgentGuard:
@@ -400,7 +407,9 @@ def _sorted_checks(checks: Iterable[str | Check] | None) -> tuple[tuple[str, ...
     if isinstance(checks, str):
         raise ConfigError(f"checks is {checks!r}; give a list of names or checks")
     every = tuple(checks)
-    return tuple(one for one in every if isinstance(one, str)), tuple(one for one in every if not isinstance(one, str))
+    names = tuple(one for one in every if isinstance(one, str))
+    own = tuple(one for one in every if not isinstance(one, str))
+    return None if own and not names else names, own
 
 
 def _registered_sinks() -> list[Sink]:

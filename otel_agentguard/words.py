@@ -101,6 +101,11 @@ def served_again(earlier: int) -> str:
     return to_model(known, "Use it, or do something that can change it.")
 
 
+def run_stopped() -> str:
+    """Text in place of a call of a run that was stopped, where the stop cannot be raised."""
+    return to_model("This run was stopped: it went round without getting on.", "Call no more tools and finish.")
+
+
 def refused(note: str, earlier_result: str | None) -> str:
     """Text in place of a call that was not run."""
     if earlier_result is None:
@@ -175,3 +180,19 @@ def _amount(limit: str, value: float) -> str:
 
 def _number(limit: str, value: float) -> str:
     return f"{value:,.4g}" if limit == "cost_usd" and value < 1000 else f"{value:,.0f}"
+
+
+def malformed_message(to: str | None, faults: Sequence[str]) -> str:
+    """Note in place of a message that its receiver could not use.
+
+    Args:
+        to: The receiver.
+        faults: What does not fit, each with its place, what stands there and what was expected.
+    """
+    known = f"The message was not sent, it does not fit what {to or 'its receiver'} expects. {'; '.join(faults)}."
+    return to_model(known, "Send it again in that form.")
+
+
+def malformed_to_people(agent: str, to: str | None, faults: Sequence[str], setting: str) -> str:
+    """Explanation of a malformed message for people."""
+    return f"a message of {agent} to {to or 'anybody'} does not fit: {'; '.join(faults)}; {setting}"

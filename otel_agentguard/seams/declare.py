@@ -92,6 +92,11 @@ def declaration_of(function: object) -> ToolDeclaration | None:
     return found if isinstance(found, ToolDeclaration) else None
 
 
+def declaration_named(name: str) -> ToolDeclaration | None:
+    """The latest declaration of this name in the program."""
+    return _declared.get(name)
+
+
 class DeclaredTools(Mapping[str, ToolSettings]):
     """Settings of tools by name: what the user set, then what the program declared.
 

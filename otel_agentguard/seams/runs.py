@@ -185,16 +185,7 @@ class RunHandle:
         Args:
             max_chars: Most characters; whole lines are left out beyond it, the latest ones stay.
         """
-        if self._run is None:
-            return ""
-        with self._run.lock:
-            findings = list(self._run.findings)
-        latest = {(finding.check, finding.signature): finding for finding in findings if finding.message}
-        repeats = [_hint(finding) for finding in latest.values() if finding.limits is not None]
-        notes = [finding.message for finding in latest.values() if finding.limits is None]
-        while (repeats or notes) and len(_joined(repeats, notes)) > max_chars:
-            del (repeats or notes)[0]
-        return _joined(repeats, notes)
+        return "" if self._run is None else hints_of(self._run, max_chars)
 
     @contextmanager
     def attach(self) -> Iterator[Self]:
@@ -330,6 +321,18 @@ class RunHandle:
         if self._propagate and self._scope.run_id is not None:
             ctx = baggage.set_baggage(BAGGAGE_RUN_ID, self._scope.run_id, ctx)
         return context.set_value(SCOPE_KEY, self._scope, ctx)
+
+
+def hints_of(run: Run, max_chars: int = 2000) -> str:
+    """What the model of a run should know before its next turn; see `RunHandle.hints`."""
+    with run.lock:
+        findings = list(run.findings)
+    latest = {(finding.check, finding.signature): finding for finding in findings if finding.message}
+    repeats = [_hint(finding) for finding in latest.values() if finding.limits is not None]
+    notes = [finding.message for finding in latest.values() if finding.limits is None]
+    while (repeats or notes) and len(_joined(repeats, notes)) > max_chars:
+        del (repeats or notes)[0]
+    return _joined(repeats, notes)
 
 
 def take_turn(guard: Guard, there: Scope, turn: Turn) -> None:

@@ -22,6 +22,7 @@ from otel_agentguard.seams.declare import (
     is_generator,
 )
 from otel_agentguard.seams.effects import caused, caused_async, effect_spec, keyed
+from otel_agentguard.seams.handed import ContinuedStep, handed_on
 from otel_agentguard.seams.streams import Watch, relaying, relaying_async
 
 _P = ParamSpec("_P")
@@ -262,6 +263,8 @@ class _Plans:
             plan = self._plan
             if plan is None or plan.guard is not guard:
                 plan = self._plan = self._made(guard)
+            if (outer := handed_on(guard, declaration)) is not None:
+                return ContinuedStep(plan, outer, args, kwargs)
             return ToolStep(plan, here, args, kwargs, current=current)
         except RunAborted:
             raise

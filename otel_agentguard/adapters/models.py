@@ -1,0 +1,229 @@
+"""The seam in the model path of a framework: no request of a stopped run goes out."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from opentelemetry import context
+from opentelemetry.trace import SpanKind
+from opentelemetry.util.types import AttributeValue
+
+from otel_agentguard.adapters.contract import Carrier, ModelAnswer, ModelRequest
+from otel_agentguard.current import Scope, scope
+from otel_agentguard.engine import Decision
+from otel_agentguard.errors import RunAborted, RunStopped
+from otel_agentguard.events import ModelCall, Outcome
+from otel_agentguard.fingerprint import digest
+from otel_agentguard.guard import Guard, installed
+from otel_agentguard.seams.runs import hints_of
+from otel_agentguard.seams.step import Step
+from otel_agentguard.semconv import (
+    GEN_AI_AGENT_NAME,
+    GEN_AI_INPUT_MESSAGES,
+    GEN_AI_OPERATION_NAME,
+    GEN_AI_OUTPUT_MESSAGES,
+    GEN_AI_REQUEST_MODEL,
+    GEN_AI_USAGE_INPUT_TOKENS,
+    GEN_AI_USAGE_OUTPUT_TOKENS,
+    OPERATION_CHAT,
+    SPAN_CHAT,
+)
+
+R = TypeVar("R")
+
+_INSIDE = context.create_key("agentguard-model-call")
+
+
+def is_model_call_told() -> bool:
+    """Whether a seam further out tells of the model call that this code makes: a framework's, above an SDK's."""
+    return context.get_value(_INSIDE) is True
+
+
+class ModelSeam:
+    """The place around the model calls of one framework.
+
+    A model call made inside of another seam's model call is that call, and passes.
+
+    Args:
+        carrier: What ends the run from here.
+    """
+
+    def __init__(self, carrier: Carrier = RunAborted) -> None:
+        self._carrier = carrier
+
+    def call(
+        self, decode: Callable[[], ModelRequest | None], read: Callable[[R], ModelAnswer], body: Callable[[str], R]
+    ) -> R:
+        """Take one request through the guard.
+
+        Args:
+            decode: Reads the request; None lets it pass, and so does what it raises.
+            read: Reads the answer.
+            body: Makes the request. Gets the text for its system prompt: empty unless `inject_hints` is set and
+                there is something to say, and then it must go into this request only, not into any history.
+
+        Raises:
+            RunAborted: The run was stopped or must end now (the carrier).
+            CallBlocked: The request must not be made.
+            BaseException: What the body raised.
+        """
+        step = self.begin(decode)
+        if step is None:
+            return body("")
+        self.ask(step)
+        try:
+            answer = body(step.hints())
+        except BaseException as exc:
+            step.took_error(exc)
+            self.settle(step, step.after(step.event), exc)
+            raise
+        step.took(read, answer)
+        self.settle(step, step.after(step.event))
+        return answer
+
+    async def call_async(
+        self,
+        decode: Callable[[], ModelRequest | None],
+        read: Callable[[R], ModelAnswer],
+        body: Callable[[str], Awaitable[R]],
+    ) -> R:
+        """`call` for a coroutine."""
+        step = self.begin(decode)
+        if step is None:
+            return await body("")
+        await self.ask_async(step)
+        try:
+            answer = await body(step.hints())
+        except Exception as exc:
+            step.took_error(exc)
+            self.settle(step, await step.after_async(step.event), exc)
+            raise
+        except BaseException as exc:
+            step.took_error(exc)
+            self.settle(step, step.after(step.event), exc)
+            raise
+        step.took(read, answer)
+        self.settle(step, await step.after_async(step.event))
+        return answer
+
+    def begin(self, decode: Callable[[], ModelRequest | None], *, current: bool = True) -> ModelStep | None:
+        """Begin a request whose answer comes in pieces; else `call` does all of this.
+
+        Args:
+            decode: As for `call`.
+            current: Whether the span is the current one at once; else between `resume` and `park`.
+
+        Returns:
+            The request, to be asked for and settled; None lets it pass.
+        """
+        guard = installed.guard
+        if guard is None or is_model_call_told():
+            return None
+        here = scope()
+        if here.unguarded:
+            return None
+        try:
+            request = decode()
+            return None if request is None else ModelStep(guard, here, request, current=current)
+        except RunAborted:
+            raise
+        except Exception as exc:
+            guard.engine.failed("adapter", exc)
+            return None
+
+    def ask(self, step: ModelStep) -> None:
+        """Ask whether the request may be made; raises as `call` does where it must not."""
+        if (refusal := step.before(step.event)) is not None:
+            self._refuse(step, refusal)
+
+    async def ask_async(self, step: ModelStep) -> None:
+        """`ask`, awaiting the callbacks of the application."""
+        if (refusal := await step.before_async(step.event)) is not None:
+            self._refuse(step, refusal)
+
+    def settle(self, step: ModelStep, decision: Decision, error: BaseException | None = None) -> None:
+        """End the span of a request that was made; raises the carrier where the run must end now."""
+        step.keep_notes(decision.notes)
+        stop = step.stop_after(decision) if error is None or isinstance(error, Exception) else None
+        step.finish(stop or error)
+        if stop is not None:
+            raise self._carrier(getattr(stop, "finding", None), run_id=step.run.run_id) from error
+
+    def _refuse(self, step: ModelStep, refusal: BaseException) -> None:
+        step.finish(refusal)
+        if isinstance(refusal, RunAborted | RunStopped):
+            raise self._carrier(refusal.finding, run_id=step.run.run_id)
+        raise refusal
+
+
+class ModelStep(Step):
+    """One request of a framework to a model on its way through the guard.
+
+    Attributes:
+        event: Its event.
+        request: What was decoded of it.
+    """
+
+    __slots__ = ("_answer", "event", "request")
+
+    def __init__(self, guard: Guard, here: Scope, request: ModelRequest, *, current: bool = True) -> None:
+        run = None
+        if here.run is None and request.conversation is not None:
+            run = guard.implicit.of_conversation(request.conversation)
+        super().__init__(guard, here, run=run)
+        self.enforce = guard.enforce_auto
+        if request.agent is not None:
+            self.agent = request.agent
+        self.request = request
+        self.event = ModelCall(agent=self.agent, model=request.model, at_s=guard.engine.now_s())
+        if request.messages is not None:
+            self.event.request_digest = digest((request.messages, request.tools), on_fallback=guard.opaque)
+        self._answer: object = None
+        self._around = context.set_value(_INSIDE, True, self._around)
+        attributes: dict[str, AttributeValue] = {
+            GEN_AI_OPERATION_NAME: OPERATION_CHAT,
+            GEN_AI_REQUEST_MODEL: request.model,
+            GEN_AI_AGENT_NAME: self.agent,
+        }
+        self.start(f"{SPAN_CHAT} {request.model}".rstrip(), attributes, kind=SpanKind.CLIENT, current=current)
+
+    def hints(self) -> str:
+        """What this request should tell the model beside its messages; empty unless the user wants that."""
+        if not self.guard.settings.inject_hints or not self.enforce:
+            return ""
+        return "\n".join(filter(None, (*self.run.drain_notes(), hints_of(self.run))))
+
+    def took(self, read: Callable[[R], ModelAnswer], answer: R) -> None:
+        """Take in the answer."""
+        event = self.event
+        event.outcome = Outcome.OK
+        event.ended_s = self.guard.engine.now_s()
+        try:
+            told = read(answer)
+            if told.content is not None:
+                event.answer_digest = digest(told.content, on_fallback=self.guard.opaque)
+        except Exception as exc:
+            self.guard.engine.failed("adapter", exc)
+            return
+        self._answer = told.content
+        event.input_tokens = told.input_tokens
+        event.output_tokens = told.output_tokens
+
+    def took_error(self, error: BaseException) -> None:
+        """Take in what the request ended in."""
+        self.event.ended_s = self.guard.engine.now_s()
+        self.event.outcome = Outcome.FAILED if isinstance(error, Exception) else Outcome.UNKNOWN
+
+    def finish(self, error: BaseException | None) -> None:
+        """End the span."""
+        told: dict[str, AttributeValue] = {}
+        if self.event.input_tokens is not None:
+            told[GEN_AI_USAGE_INPUT_TOKENS] = self.event.input_tokens
+        if self.event.output_tokens is not None:
+            told[GEN_AI_USAGE_OUTPUT_TOKENS] = self.event.output_tokens
+        if self.guard.captures_content:
+            told[GEN_AI_INPUT_MESSAGES] = self.guard.content(self.request.messages)
+            if self._answer is not None:
+                told[GEN_AI_OUTPUT_MESSAGES] = self.guard.content(self._answer)
+        self.end(self.event, self.event.request_digest, error=error, more=told)

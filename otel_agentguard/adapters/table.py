@@ -1,0 +1,40 @@
+"""The adapters that there are, and the versions of frameworks that they know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What of an adapter is put in when one module of a framework has been imported.
+
+    Attributes:
+        module: The module; not imported for the adapter's sake.
+        distribution: The distribution that it comes from.
+        versions: The versions that the part was run with, as a specifier: `>=1.2,<3`.
+        hook: `package.module:function`; called with `Patches`, it puts the part in.
+    """
+
+    module: str
+    distribution: str
+    versions: str
+    hook: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterEntry:
+    """One adapter.
+
+    Attributes:
+        name: How settings, `doctor` and `OTEL_PYTHON_DISABLED_INSTRUMENTATIONS` call it; also its extra.
+        parts: Its parts, in the order in which they are put in.
+    """
+
+    name: str
+    parts: tuple[Part, ...]
+
+
+_HERE = "otel_agentguard.adapters"
+
+ADAPTERS: tuple[AdapterEntry, ...] = ()
