@@ -6,7 +6,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from otel_agentguard import words
@@ -16,7 +16,7 @@ from otel_agentguard.dedup.cache import PROCESS_BYTES, RUN_BYTES, AnswerCache, B
 from otel_agentguard.dedup.copies import keep_error
 from otel_agentguard.dedup.flight import MAX_WAIT_S, Landing
 from otel_agentguard.dedup.generations import Generations
-from otel_agentguard.dedup.resources import Resources, VersionSource
+from otel_agentguard.dedup.resources import Resources
 from otel_agentguard.dedup.rules import Answer, Rule, Source
 from otel_agentguard.dedup.writes import Writes
 from otel_agentguard.events import Compaction, Event, ToolCall
@@ -36,7 +36,7 @@ class Answers:
 
     Args:
         now_s: Wall clock, seconds since the epoch.
-        versions: Sources of versions for resources that are no files, by scheme.
+        resources: Looks at files and other resources; where it is None, at files.
         tell: Calls a method that a sink may have: `dedup(tool, outcome)`, `saved(calls, seconds)`.
         failed: Told where a part of the guard failed.
         max_run_bytes: Most that one run may keep.
@@ -48,7 +48,7 @@ class Answers:
         self,
         *,
         now_s: Clock = time.time,
-        versions: Mapping[str, VersionSource] | None = None,
+        resources: Resources | None = None,
         tell: Callable[..., object] | None = None,
         failed: Callable[[str, BaseException], object] | None = None,
         max_run_bytes: int = RUN_BYTES,
@@ -58,7 +58,7 @@ class Answers:
         self.budget = ByteBudget(max_bytes)
         self._parts = Parts(
             generations=Generations(),
-            resources=Resources(versions),
+            resources=resources or Resources(),
             now_s=now_s,
             tell=tell or _nobody,
             failed=failed or _nobody,
