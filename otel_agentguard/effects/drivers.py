@@ -52,6 +52,27 @@ Step = AskStore | Pause | RunBody | AwaitFlight
 Flow = Generator[Step, Any, T]
 
 
+class _Carried(BaseException):
+    """Carries an exception through a generator to which it means something else."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def _advance(flow: Flow[T], answer: Any, failure: BaseException | None) -> Step:
+    """Hand a flow what came of its last step.
+
+    Raises:
+        StopIteration: It is through.
+    """
+    if failure is None:
+        return flow.send(answer)
+    if isinstance(failure, (GeneratorExit, StopIteration)):
+        failure = _Carried(failure)
+    return flow.throw(failure)
+
+
 def drive(flow: Flow[T]) -> T:
     """Carry a flow out in this thread.
 
@@ -62,9 +83,11 @@ def drive(flow: Flow[T]) -> T:
     failure: BaseException | None = None
     while True:
         try:
-            step = flow.throw(failure) if failure is not None else flow.send(answer)
+            step = _advance(flow, answer, failure)
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
+        except _Carried as carried:
+            raise carried.error from carried.error.__cause__
         finally:
             answer = failure = None
         try:
@@ -100,9 +123,11 @@ async def drive_async(flow: Flow[T], threads: StoreThreads) -> T:
     while True:
         closing = isinstance(failure, GeneratorExit)
         try:
-            step = flow.throw(failure) if failure is not None else flow.send(answer)
+            step = _advance(flow, answer, failure)
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
+        except _Carried as carried:
+            raise carried.error from carried.error.__cause__
         finally:
             answer = failure = None
         try:
