@@ -20,6 +20,7 @@ _OURS = {
     "plan": "otel_agentguard.checks.plan:PlanCheck",
     "budget": "otel_agentguard.checks.budget:BudgetCheck",
     "schema": "otel_agentguard.checks.schema:SchemaCheck",
+    "memory": "otel_agentguard.checks.memory:MemoryCheck",
 }
 
 
