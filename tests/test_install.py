@@ -33,6 +33,7 @@ from otel_agentguard import (
     run,
     tool,
 )
+from otel_agentguard.checks.schema import SchemaCheck
 from otel_agentguard.events import Event, ToolSpec
 from otel_agentguard.findings import Finding
 from otel_agentguard.guard import installed
@@ -233,10 +234,23 @@ def test_with_a_broken_check_the_application_runs_and_the_failure_is_counted(
     installing(checks=[check], sinks=[sink])
 
     with run("r"):
-        assert loop() == 20
+        assert loop(2) == 2
 
     assert any(check.name in where for where in sink.failures)
     assert len([record for record in caplog.records if record.exc_info]) == 1
+
+
+def test_a_check_of_the_program_runs_beside_the_default_ones_unless_it_names_others(installing: Installing) -> None:
+    guard = installing(checks=[SchemaCheck({})])
+    assert [name for name in ("loop", "budget", "schema") if guard.engine.has_check(name)] == [
+        "loop",
+        "budget",
+        "schema",
+    ]
+    guard.shutdown()
+
+    guard = installing(checks=[SchemaCheck({}), "loop"])
+    assert [name for name in ("loop", "budget", "schema") if guard.engine.has_check(name)] == ["loop", "schema"]
 
 
 def test_a_broken_check_does_not_disturb_the_others(installing: Installing) -> None:

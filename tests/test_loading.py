@@ -251,3 +251,33 @@ def test_the_known_keys_name_every_group():
     keys = known_keys()
 
     assert {"mode", "loop.ROW.hint", "tools.NAME.effect", "tools.NAME.ROW.stop", "budget.steps"} <= set(keys)
+
+
+def test_a_budget_of_an_agent_stands_in_its_own_section(write):
+    file = write("[budget]\nsteps = 9\nsoft = 0.5\n[budget.agents.coder]\ntool_calls = 4\n")
+
+    settings = load(environ={}, file=file)
+
+    assert settings.budget == Budget(steps=9, soft=0.5, agents={"coder": Budget(tool_calls=4, soft=0.5)})
+
+
+def test_a_budget_of_an_agent_can_be_changed_by_its_dotted_key():
+    settings = with_values(Settings(), {"budget.agents.coder.v2.steps": "7"})
+
+    assert settings.budget.agents == {"coder.v2": Budget(steps=7)}
+
+
+def test_a_budget_given_in_code_keeps_its_agents():
+    budget = Budget(steps=3, agents={"coder": Budget(tokens=10)})
+
+    assert load({"budget": budget}, environ={}).budget == budget
+
+
+def test_a_misspelt_limit_of_an_agent_is_refused():
+    with pytest.raises(ConfigError, match=r"budget\.agents\.coder\.step"):
+        with_values(Settings(), {"budget.agents.coder.step": "7"})
+
+
+def test_names_of_agents_do_not_go_into_variables():
+    with pytest.raises(ConfigError, match=r"\[budget\.agents\.NAME\]"):
+        load(environ={"AGENTGUARD_BUDGET__AGENTS__CODER__STEPS": "3"})
