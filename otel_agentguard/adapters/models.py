@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from typing import Any, TypeVar
 
 from opentelemetry import context
 from opentelemetry.trace import SpanKind
@@ -18,6 +18,7 @@ from otel_agentguard.fingerprint import digest
 from otel_agentguard.guard import Guard, installed
 from otel_agentguard.seams.runs import hints_of
 from otel_agentguard.seams.step import Step
+from otel_agentguard.seams.streams import relaying, relaying_async
 from otel_agentguard.semconv import (
     GEN_AI_AGENT_NAME,
     GEN_AI_INPUT_MESSAGES,
@@ -45,12 +46,12 @@ class ModelSeam:
 
     A model call made inside of another seam's model call is that call, and passes.
 
-    Args:
+    Attributes:
         carrier: What ends the run from here.
     """
 
     def __init__(self, carrier: Carrier = RunAborted) -> None:
-        self._carrier = carrier
+        self.carrier = carrier
 
     def call(
         self, decode: Callable[[], ModelRequest | None], read: Callable[[R], ModelAnswer], body: Callable[[str], R]
@@ -107,6 +108,40 @@ class ModelSeam:
         self.settle(step, await step.after_async(step.event))
         return answer
 
+    def stream(
+        self,
+        decode: Callable[[], ModelRequest | None],
+        read: Callable[[list[Any]], ModelAnswer],
+        body: Callable[[str], Generator[Any, Any, Any]],
+    ) -> Generator[Any, Any, Any]:
+        """`call` for an answer that comes in pieces: asked at the first piece, read when all of them are there."""
+
+        def begin(args: Any, kwargs: Any) -> tuple[Generator[Any, Any, Any], ModelWatch | None]:
+            step = self.begin(decode, current=False)
+            if step is None:
+                return body(""), None
+            self.ask(step)
+            return body(step.hints()), ModelWatch(self, step, read)
+
+        return relaying(begin)()
+
+    def stream_async(
+        self,
+        decode: Callable[[], ModelRequest | None],
+        read: Callable[[list[Any]], ModelAnswer],
+        body: Callable[[str], AsyncGenerator[Any, Any]],
+    ) -> AsyncGenerator[Any, Any]:
+        """`stream` for an async generator."""
+
+        async def begin(args: Any, kwargs: Any) -> tuple[AsyncGenerator[Any, Any], ModelWatch | None]:
+            step = self.begin(decode, current=False)
+            if step is None:
+                return body(""), None
+            await self.ask_async(step)
+            return body(step.hints()), ModelWatch(self, step, read)
+
+        return relaying_async(begin)()
+
     def begin(self, decode: Callable[[], ModelRequest | None], *, current: bool = True) -> ModelStep | None:
         """Begin a request whose answer comes in pieces; else `call` does all of this.
 
@@ -148,13 +183,57 @@ class ModelSeam:
         stop = step.stop_after(decision) if error is None or isinstance(error, Exception) else None
         step.finish(stop or error)
         if stop is not None:
-            raise self._carrier(getattr(stop, "finding", None), run_id=step.run.run_id) from error
+            raise self.carrier(getattr(stop, "finding", None), run_id=step.run.run_id) from error
 
     def _refuse(self, step: ModelStep, refusal: BaseException) -> None:
         step.finish(refusal)
         if isinstance(refusal, RunAborted | RunStopped):
-            raise self._carrier(refusal.finding, run_id=step.run.run_id)
+            raise self.carrier(refusal.finding, run_id=step.run.run_id)
         raise refusal
+
+
+class ModelWatch:
+    """A request whose answer comes in pieces; a `Watch`.
+
+    Args:
+        seam: Where it is made.
+        step: The request, let through.
+        read: Reads the answer from all its pieces.
+    """
+
+    def __init__(self, seam: ModelSeam, step: ModelStep, read: Callable[[list[Any]], ModelAnswer]) -> None:
+        self._seam = seam
+        self._step = step
+        self._read = read
+        self._pieces: list[Any] = []
+        self.resume = step.resume
+        self.park = step.park
+
+    def took(self, item: object) -> None:
+        """See `Watch`."""
+        self._pieces.append(item)
+
+    def returned(self) -> None:
+        """See `Watch`; raises the carrier where the run must end now."""
+        self._account()
+        self._seam.settle(self._step, self._step.after(self._step.event))
+
+    def closed(self) -> None:
+        """See `Watch`; an answer that nobody reads to its end counts as far as it was read."""
+        self._account()
+        self._step.keep_notes(self._step.after(self._step.event).notes)
+        self._step.finish(None)
+
+    def raised(self, error: BaseException) -> None:
+        """See `Watch`; raises the carrier from it where the run must end now."""
+        self._step.took_error(error)
+        self._seam.settle(self._step, self._step.after(self._step.event), error)
+
+    def _account(self) -> None:
+        if self._pieces:
+            self._step.took(self._read, self._pieces)
+        else:
+            self._step.took_error(GeneratorExit())
 
 
 class ModelStep(Step):

@@ -13,7 +13,8 @@ class Part:
         module: The module; not imported for the adapter's sake.
         distribution: The distribution that it comes from.
         versions: The versions that the part was run with, as a specifier: `>=1.2,<3`.
-        hook: `package.module:function`; called with `Patches`, it puts the part in.
+        hook: `package.module:function`; called with `Patches`, it puts the part in. That module must not import
+            `module` of another part that it hooks too, since it would then be asked for before it is complete.
     """
 
     module: str
@@ -37,4 +38,34 @@ class AdapterEntry:
 
 _HERE = "otel_agentguard.adapters"
 
-ADAPTERS: tuple[AdapterEntry, ...] = ()
+ADAPTERS: tuple[AdapterEntry, ...] = (
+    AdapterEntry(
+        name="langchain",
+        parts=(
+            Part(
+                module="langchain_core.language_models.chat_models",
+                distribution="langchain-core",
+                versions=">=1.0,<2",
+                hook=f"{_HERE}.langchain.core:hook_models",
+            ),
+            Part(
+                module="langchain_core.tools.base",
+                distribution="langchain-core",
+                versions=">=1.0,<2",
+                hook=f"{_HERE}.langchain.by_hand:hook_tools",
+            ),
+            Part(
+                module="langgraph.prebuilt.tool_node",
+                distribution="langgraph-prebuilt",
+                versions=">=1.0,<2",
+                hook=f"{_HERE}.langchain.graph:hook_tool_node",
+            ),
+            Part(
+                module="langgraph.pregel.main",
+                distribution="langgraph",
+                versions=">=1.0,<2",
+                hook=f"{_HERE}.langchain.graph:hook_graphs",
+            ),
+        ),
+    ),
+)

@@ -18,7 +18,7 @@ from otel_agentguard.fingerprint import call_digest, result_digest
 from otel_agentguard.guard import Guard, installed
 from otel_agentguard.seams.calls import ToolPlan
 from otel_agentguard.seams.declare import ToolDeclaration, declaration_named, declaration_of
-from otel_agentguard.seams.handed import HandedOn, handing_on
+from otel_agentguard.seams.handed import HandedOn, call_around, handing_on
 from otel_agentguard.semconv import (
     AGENTGUARD_EFFECT,
     GEN_AI_AGENT_NAME,
@@ -37,18 +37,24 @@ _MAX_PLANS = 4096
 _plans: dict[str, ToolPlan] = {}
 
 
+def is_call_told(tool: str) -> bool:
+    """Whether a seam further out tells of the call of this tool that this code makes."""
+    outer = call_around()
+    return outer is not None and outer.call.tool == tool
+
+
 class ToolSeam:
     """The place around the tool calls of one framework.
 
-    Args:
+    Attributes:
         carrier: What ends the run from here; None where nothing may be raised in the tool path, so that the
             model is told instead and the next model call, or the entry, ends the run.
         pauses: Exceptions of the framework that only interrupt a call, to be run again later.
     """
 
     def __init__(self, carrier: Carrier | None, *, pauses: tuple[type[BaseException], ...] = ()) -> None:
-        self._carrier = carrier
-        self._pauses = pauses
+        self.carrier = carrier
+        self.pauses = pauses
 
     def call(self, decode: Callable[[], ToolRequest | None], results: Results[R], body: Callable[[], R]) -> R:
         """Take one call through the guard.
@@ -74,7 +80,7 @@ class ToolSeam:
             with handing_on(step):
                 result = body()
         except BaseException as exc:
-            decision = step.after(step.call) if step.took_error(exc, self._pauses) else PASS
+            decision = step.after(step.call) if step.took_error(exc, self.pauses) else PASS
             return self._ended_in_error(step, decision, exc, results)
         decision = step.after(step.call) if step.took(result, results) else PASS
         return self._ended(step, decision, result, results)
@@ -92,10 +98,10 @@ class ToolSeam:
             with handing_on(step):
                 result = await body()
         except Exception as exc:
-            decision = await step.after_async(step.call) if step.took_error(exc, self._pauses) else PASS
+            decision = await step.after_async(step.call) if step.took_error(exc, self.pauses) else PASS
             return self._ended_in_error(step, decision, exc, results)
         except BaseException as exc:
-            decision = step.after(step.call) if step.took_error(exc, self._pauses) else PASS
+            decision = step.after(step.call) if step.took_error(exc, self.pauses) else PASS
             return self._ended_in_error(step, decision, exc, results)
         decision = await step.after_async(step.call) if step.took(result, results) else PASS
         return self._ended(step, decision, result, results)
@@ -122,7 +128,7 @@ class ToolSeam:
         step.keep_notes(step.notes + decision.notes)
         step.finish(error)
         if step.is_its_stop(error):
-            if self._carrier is not None and isinstance(error, self._carrier):
+            if self.carrier is not None and isinstance(error, self.carrier):
                 raise error
             return self._stopped(step, getattr(error, "finding", None), results, error)
         stop = step.reason_to_end(decision) if isinstance(error, Exception) else None
@@ -133,9 +139,9 @@ class ToolSeam:
     def _stopped(
         self, step: FrameworkCall, finding: Finding | None, results: Results[R], cause: BaseException | None = None
     ) -> R:
-        if self._carrier is None:
+        if self.carrier is None:
             return results.refusal(words.run_stopped())
-        raise self._carrier(finding, run_id=step.run.run_id) from cause
+        raise self.carrier(finding, run_id=step.run.run_id) from cause
 
 
 class FrameworkCall(HandedOn):

@@ -57,10 +57,16 @@ def handing_on(step: HandedOn) -> Iterator[None]:
         context.detach(token)
 
 
+def call_around() -> HandedOn | None:
+    """The call of a framework's tool that this code runs in; the innermost one."""
+    step = context.get_value(_KEY)
+    return step if isinstance(step, HandedOn) else None
+
+
 def handed_on(guard: Guard, declaration: ToolDeclaration) -> HandedOn | None:
     """The call around that is this one, told by an outer seam; None where there is none."""
-    step = context.get_value(_KEY)
-    if not isinstance(step, HandedOn) or step.guard is not guard:
+    step = call_around()
+    if step is None or step.guard is not guard:
         return None
     if step.declaration is declaration or step.call.tool == declaration.name:
         return step

@@ -1,0 +1,199 @@
+"""LangChain's messages, tools and configurations, as the guard reads and writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+
+from otel_agentguard.adapters.contract import EntryRequest, ModelAnswer, ModelRequest, Reading, ToolRequest
+
+_HANDOFF_KEY = "__handoff_destination"
+_HANDOFF_PREFIXES = ("transfer_to_", "transfer_back_to_", "handoff_to_")
+_UNNAMED = frozenset({"LangGraph", "", None})
+
+
+def tool_request(call: Mapping[str, Any], tool: Any = None, *, batch: str | None = None) -> ToolRequest:
+    """A tool call as a message of the model holds it; `tool` is the `BaseTool` that it goes to."""
+    arguments = call.get("args")
+    return ToolRequest(
+        tool=str(call["name"]),
+        arguments=dict(arguments) if isinstance(arguments, Mapping) else None,
+        call_id=call.get("id"),
+        batch=batch,
+        function=function_of(tool),
+    )
+
+
+def function_of(tool: Any) -> object:
+    """The function of the program under a tool, where it is made of one."""
+    return getattr(tool, "func", None) or getattr(tool, "coroutine", None)
+
+
+def handoff_target(name: str, tool: Any) -> str | None:
+    """The agent that a tool hands control to; None for a tool that does something else."""
+    metadata = getattr(tool, "metadata", None)
+    if isinstance(metadata, Mapping) and isinstance(target := metadata.get(_HANDOFF_KEY), str):
+        return target
+    for prefix in _HANDOFF_PREFIXES:
+        if name.startswith(prefix):
+            return name.removeprefix(prefix)
+    return None
+
+
+def batch_of(state: Any) -> str | None:
+    """The id of the model's message that the calls of a state came in."""
+    messages = state.get("messages") if isinstance(state, Mapping) else state
+    if not isinstance(messages, Sequence) or not messages:
+        return None
+    last = messages[-1]
+    return last.id if isinstance(last, AIMessage) else None
+
+
+class ToolMessages:
+    """`Results` of one tool call: tool messages, commands that carry them, or the bare content.
+
+    Args:
+        name: Name of the tool.
+        call_id: Id of the call; None where the tool was run without one, and returns bare content.
+    """
+
+    def __init__(self, name: str, call_id: str | None) -> None:
+        self._name = name
+        self._call_id = call_id
+
+    def read(self, result: Any) -> Reading:
+        """See `Results`."""
+        if isinstance(result, ToolMessage):
+            return Reading(result.content, failed=result.status == "error")
+        if isinstance(result, list) and any(isinstance(one, ToolMessage) or _update_of(one) for one in result):
+            readings = [self.read(one) for one in result]
+            return Reading([one.value for one in readings], failed=any(one.failed for one in readings))
+        update = _update_of(result)
+        return Reading(result if update is None else _plain(update))
+
+    def refusal(self, text: str) -> Any:
+        """See `Results`."""
+        return self.again(text)
+
+    def again(self, value: object) -> Any:
+        """See `Results`."""
+        if self._call_id is None:
+            return value
+        content: Any = value if isinstance(value, str | list) else str(value)
+        return ToolMessage(content=content, name=self._name, tool_call_id=self._call_id)
+
+    def with_note(self, result: Any, note: str) -> Any:
+        """See `Results`."""
+        if type(result) is str:
+            return f"{note}\n\n{result}"
+        if not isinstance(result, ToolMessage):
+            return None
+        content: Any = result.content
+        noted = f"{note}\n\n{content}" if isinstance(content, str) else [{"type": "text", "text": note}, *content]
+        return result.model_copy(update={"content": noted})
+
+
+def model_request(model: Any, messages: Any, options: Mapping[str, Any]) -> ModelRequest:
+    """A request of a chat model."""
+    return ModelRequest(
+        model=_model_name(model),
+        messages=[_plain(message) for message in messages],
+        tools=options.get("tools"),
+    )
+
+
+def answer_of_result(result: Any) -> ModelAnswer:
+    """What a `ChatResult` says."""
+    return answer_of(result.generations[0].message)
+
+
+def answer_of(message: Any) -> ModelAnswer:
+    """What a message of the model says."""
+    usage = getattr(message, "usage_metadata", None) or {}
+    return ModelAnswer(
+        content=_plain(message),
+        input_tokens=usage.get("input_tokens"),
+        output_tokens=usage.get("output_tokens"),
+    )
+
+
+def with_hints(messages: Sequence[BaseMessage], hints: str) -> list[BaseMessage]:
+    """The messages of one request with more system text; the messages that are given stay as they are."""
+    first = messages[0] if messages else None
+    if not isinstance(first, SystemMessage):
+        return [SystemMessage(content=hints), *messages]
+    content: Any = first.content
+    more = f"{content}\n\n{hints}" if isinstance(content, str) else [*content, {"type": "text", "text": hints}]
+    return [first.model_copy(update={"content": more}), *messages[1:]]
+
+
+def entry_request(name: str | None, given: Any, *configurations: Any, is_resumption: bool) -> EntryRequest:
+    """A run of a graph.
+
+    Args:
+        name: Name of the graph.
+        given: Its input.
+        configurations: Where the thread is looked for, the first one first.
+        is_resumption: The input goes on with what was interrupted.
+    """
+    return EntryRequest(
+        agent=None if name in _UNNAMED else name,
+        conversation=next(filter(None, map(_thread_of, configurations)), None),
+        user_text=None if is_resumption else _user_text(given),
+        is_user_turn=not is_resumption,
+    )
+
+
+def _thread_of(configuration: Any) -> str | None:
+    if not isinstance(configuration, Mapping):
+        return None
+    for part in ("configurable", "metadata"):
+        thread = (configuration.get(part) or {}).get("thread_id")
+        if thread is not None:
+            return str(thread)
+    return None
+
+
+def _user_text(given: Any) -> str | None:
+    messages = given.get("messages") if isinstance(given, Mapping) else given
+    if isinstance(messages, str):
+        return messages
+    last = messages[-1] if isinstance(messages, Sequence) and messages else messages
+    if isinstance(last, HumanMessage):
+        return last.text if isinstance(last.text, str) else str(last.text)
+    if isinstance(last, Mapping) and last.get("role", last.get("type")) in {"user", "human"}:
+        content = last.get("content")
+        return content if isinstance(content, str) else None
+    if isinstance(last, tuple) and len(last) == 2 and last[0] in {"user", "human"}:
+        return str(last[1])
+    return None
+
+
+def _model_name(model: Any) -> str:
+    for attribute in ("model_name", "model", "model_id"):
+        name = getattr(model, attribute, None)
+        if isinstance(name, str):
+            return name
+    return type(model).__name__
+
+
+def _update_of(result: Any) -> Any:
+    """What a `Command` writes into the state; LangGraph need not be there to tell one."""
+    return getattr(result, "update", None) if type(result).__name__ == "Command" else None
+
+
+def _plain(value: Any) -> Any:
+    """What a message says, without ids and measurements that differ from call to call."""
+    if isinstance(value, ToolMessage):
+        return ["tool", value.content, value.tool_call_id, value.status]
+    if isinstance(value, AIMessage):
+        return ["ai", value.content, [[call["name"], call["args"]] for call in value.tool_calls]]
+    if isinstance(value, BaseMessage):
+        return [value.type, value.content]
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
