@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from functools import lru_cache
 
 from otel_agentguard.events import (
     Compaction,
@@ -216,6 +217,7 @@ def _is_echo(text: str, arguments: Mapping[str, object] | None) -> bool:
     return any(isinstance(value, str) and said in value for value in arguments.values())
 
 
+@lru_cache(maxsize=1024)
 def _recalls(tool: str) -> bool:
     """A tool that by its name reads the long-term memory: what it gives is what was stored, not what is so."""
     words = {word for word in _split(tool) if word}

@@ -27,6 +27,7 @@ ENOUGH_WITH_VALUES = 0.66
 _APPROXIMATION = Decimal("0.05")
 _NEARLY_VERBATIM = 2
 _BARE = 3
+_MOST_BARE = 12
 _FAILED = "+failure"
 _WENT_WELL = "+success"
 
@@ -110,6 +111,8 @@ class Reading:
 
     def is_bare(self, found: int) -> bool:
         """Whether at most three words and values are said, and at least half of them were found."""
+        if len(self._tokens) > _MOST_BARE:
+            return False
         said = {token.word.stem for token in self._tokens if not is_stop_word(token.word.text.casefold())}
         return len(said) <= _BARE and 2 * found >= len(said)
 

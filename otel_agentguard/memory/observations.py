@@ -43,7 +43,7 @@ _MAX_RECALLED = 512
 _MAX_RECALLED_BYTES = 128 * 1024
 _KEPT_READINGS = 64
 _COMMON = 200
-_CANDIDATES = 32
+_CANDIDATES = 24
 _WHOLE = 4000
 _SAMPLE = 300
 _WORTH_READING = 0.4
@@ -439,6 +439,8 @@ class Observations:
         for frequency, key, ranges in sorted(self._ranges(shelf, wanted), key=itemgetter(0)):
             weight = 1 / log2(1 + frequency) if frequency > 1 else 1.5
             if frequency > _COMMON and scores:
+                if len(scores) > 2 * _CANDIDATES:
+                    scores = dict(nlargest(2 * _CANDIDATES, scores.items(), key=itemgetter(1)))
                 for at, number in scores:
                     if shelf.blocks[at].holds(key, number):
                         scores[at, number] += weight

@@ -12,9 +12,9 @@ from otel_agentguard.memory.stems import CJK_CLASS, CJK_RUN, LONG_CHUNK, MAX_CHU
 KEY_BITS = 44
 _KEY_MASK = (1 << KEY_BITS) - 1
 _INDEXED = re.compile(rf"[{CJK_CLASS}]+|\d[\d.,]*\d(?![^\W_])|[^\W_]+(?:['’][^\W_]+)?")
-_QUOTED = re.compile(rf"[-−]?\d+(?:[.,:]\d+)*|[{CJK_CLASS}]|[^\W\d_]+(?:['’][^\W\d_]+)*|[%$€£₽¥]")
-
-
+_QUOTED = re.compile(
+    rf"[-−]?\d+(?:[.,:]\d+)*|[{CJK_CLASS}]|(?:(?![{CJK_CLASS}])[^\W\d_])(?:(?![{CJK_CLASS}])[^\W_]|['’](?=[^\W_]))*|[%$€£₽¥]"
+)
 def index_keys(text: str) -> set[int]:
     """What a text is found by, as hashes of `KEY_BITS` bits that hold within this process.
 
