@@ -38,7 +38,9 @@ def full_gate() -> MemoryGate:
     """A gate that holds 1 MB of observations, with a fact in the middle that can be asked for."""
     seed = random.Random(11)
     gate = MemoryGate("run")
-    gate.submit(Turn(trigger=Trigger.USER, text="Please measure the search endpoint and keep it. I am Priya from Lisbon."))
+    gate.submit(
+        Turn(trigger=Trigger.USER, text="Please measure the search endpoint and keep it. I am Priya from Lisbon.")
+    )
     for number in range(_RESULTS):
         text = prose(seed, _KB)
         if number == _RESULTS // 2:

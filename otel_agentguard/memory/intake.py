@@ -163,7 +163,7 @@ class Intake:
 
 
 def subjects_of(about: str) -> frozenset[str]:
-    """What a call was about: the words of its tool's name, its short arguments, and paths, ids and links in longer ones.
+    """What a call was about: the name of its tool, its short arguments, and paths, ids and links in longer ones.
 
     A long argument is a text of the model's own, whose numbers and names are no subject.
 

@@ -66,10 +66,10 @@ WEAK_WORDS = _words(
     """
     use uses used using take takes taking taken contain contains containing include includes including show
     shows shown report reports reported say says said state states stated mention mentions mentioned exist
-    exists located stored set sets repo repository project folder folders directory directories app application
-    system entry status state info details data currently now today benutzt verwendet nutzt enthält zeigt sagt
-    liegt derzeit aktuell ordner projekt prefer prefers preferred bevorzugt предпочитает использует использую содержит показывает говорит сейчас проект папка 使用
-    包含 显示 目前 项目
+    exists located stored set sets repo repository project folder folders directory directories app
+    application system entry status state info details data currently now today benutzt verwendet nutzt
+    enthält zeigt sagt liegt derzeit aktuell ordner projekt prefer prefers preferred bevorzugt предпочитает
+    использует использую содержит показывает говорит сейчас проект папка 使用 包含 显示 目前 项目
     """
 )
 """Words that restating adds without claiming more; they count where they are found and are not missed where not."""
@@ -87,7 +87,9 @@ NEGATIONS = _words(
     """
 )
 SWITCHED_OFF = _words(
-    "off false disabled inactive deactivated deaktiviert выключен выключена выключено отключен отключена отключено"
+    """
+    off false disabled inactive deactivated deaktiviert выключен выключена выключено отключен отключена отключено
+    """
 )
 """Words that deny what stands before them when nothing follows: `dark mode: off`."""
 
@@ -404,8 +406,9 @@ CJK_DEEDS = {phrase: deed for deed, (_, _, done, asked) in DONE.items() for phra
 LATIN_ENDINGS = ("ing", "ed", "es", "er", "en", "em", "ly", "s", "e", "n")
 RUSSIAN_ENDINGS = _by_length(
     """
-    иями ьего ьему ьем ьей ьих ьим ья ье ьи ью ями ами ией ого его ому ему ыми ими ешь ишь ете ите ться тся ует уют ый ий ой ая яя ое ее ые ие ую юю ым им
-    ом ем ей ою ею ах ях ов ев ам ям ью ия ие ию ет ут ют ат ят ит ть ла ло ли ил ел ал а я о е ы и у ю ь й л
+    иями ьего ьему ьем ьей ьих ьим ья ье ьи ью ями ами ией ого его ому ему ыми ими ешь ишь ете ите ться тся ует
+    уют ый ий ой ая яя ое ее ые ие ую юю ым им ом ем ей ою ею ах ях ов ев ам ям ью ия ие ию ет ут ют ат ят ит ть
+    ла ло ли ил ел ал а я о е ы и у ю ь й л
     """
 )
 RUSSIAN_NOUN_ENDINGS = _by_length(

@@ -15,6 +15,8 @@ _INDEXED = re.compile(rf"[{CJK_CLASS}]+|\d[\d.,]*\d(?![^\W_])|[^\W_]+(?:['’][^
 _QUOTED = re.compile(
     rf"[-−]?\d+(?:[.,:]\d+)*|[{CJK_CLASS}]|(?:(?![{CJK_CLASS}])[^\W\d_])(?:(?![{CJK_CLASS}])[^\W_]|['’](?=[^\W_]))*|[%$€£₽¥]"
 )
+
+
 def index_keys(text: str) -> set[int]:
     """What a text is found by, as hashes of `KEY_BITS` bits that hold within this process.
 

@@ -18,7 +18,9 @@ def test_what_the_user_said_is_a_fact() -> None:
 
 
 def test_what_the_user_did_not_say_is_kept_as_an_intent_and_reported() -> None:
-    judgement = judged(user("My lamp arrived broken"), agent("The user wants a refund."), write("the user wants a refund"))
+    judgement = judged(
+        user("My lamp arrived broken"), agent("The user wants a refund."), write("the user wants a refund")
+    )
 
     assert judgement.verdict is Verdict.UNSUPPORTED
     assert judgement.kind is MemoryKind.INTENT
@@ -88,7 +90,11 @@ def test_only_tools_users_and_outside_events_make_evidence(event: ToolCall) -> N
 
 def test_the_answer_of_an_agent_that_is_called_as_a_tool_is_no_evidence() -> None:
     assert (
-        verdict(agent("on it", name="auditor"), tool("gc.rs frees live objects", "auditor"), write("gc.rs frees live objects"))
+        verdict(
+            agent("on it", name="auditor"),
+            tool("gc.rs frees live objects", "auditor"),
+            write("gc.rs frees live objects"),
+        )
         == "unsupported"
     )
 
@@ -116,7 +122,10 @@ def test_a_quote_does_not_begin_inside_a_number() -> None:
 def test_a_quote_is_compared_without_case_spaces_and_punctuation() -> None:
     quote = "i  want,\na REFUND"
 
-    assert verdict(user("I want a refund!"), write("wants a refund", evidence=[Evidence(step=1, quote=quote)])) == "verified"
+    assert (
+        verdict(user("I want a refund!"), write("wants a refund", evidence=[Evidence(step=1, quote=quote)]))
+        == "verified"
+    )
 
 
 def test_a_quote_under_a_wrong_step_number_counts_from_where_it_stands() -> None:
@@ -172,7 +181,10 @@ def test_a_failed_call_does_not_show_that_the_thing_was_done() -> None:
 
 
 def test_a_user_can_say_that_something_was_done() -> None:
-    assert verdict(user("I already cancelled it, my card was charged twice"), write("the card was charged twice")) == "verified"
+    assert (
+        verdict(user("I already cancelled it, my card was charged twice"), write("the card was charged twice"))
+        == "verified"
+    )
 
 
 @pytest.mark.parametrize(
@@ -230,7 +242,8 @@ def test_a_value_that_was_corrected_does_not_come_in_again() -> None:
 
 def test_a_value_that_only_the_user_corrected_does_not_come_in_either() -> None:
     assert (
-        verdict(user("My office is in room 12."), user("Sorry, room 21."), write("office is in room 12")) == "contradicted"
+        verdict(user("My office is in room 12."), user("Sorry, room 21."), write("office is in room 12"))
+        == "contradicted"
     )
 
 
@@ -323,7 +336,9 @@ def test_a_recalled_memory_that_a_tool_repeats_is_no_evidence() -> None:
 
 def test_a_tool_that_said_it_before_it_was_recalled_is_evidence() -> None:
     assert (
-        verdict(tool("coder has no edit tool"), read("coder has no edit tool", "m1"), write("coder has no edit tool", "m2"))
+        verdict(
+            tool("coder has no edit tool"), read("coder has no edit tool", "m1"), write("coder has no edit tool", "m2")
+        )
         == "verified"
     )
 
@@ -353,7 +368,9 @@ def test_content_that_was_not_captured_leaves_the_claim_open(event: Turn) -> Non
 
 
 def test_a_turn_whose_text_follows_as_a_message_is_captured() -> None:
-    assert verdict(user(None), agent("My lamp broke", name="user"), write("the customer wants a refund")) == "unsupported"
+    assert (
+        verdict(user(None), agent("My lamp broke", name="user"), write("the customer wants a refund")) == "unsupported"
+    )
 
 
 def test_a_language_that_words_cannot_bridge_leaves_the_claim_open() -> None:

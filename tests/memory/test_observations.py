@@ -91,7 +91,9 @@ def test_a_quote_that_goes_over_the_bound_of_two_passages_is_found() -> None:
     kept = observations.at(1)
 
     assert kept is not None
-    assert all(kept.contains(quotable(f"word{number} word{number + 1} word{number + 2}")) for number in range(0, 2900, 7))
+    assert all(
+        kept.contains(quotable(f"word{number} word{number + 1} word{number + 2}")) for number in range(0, 2900, 7)
+    )
     assert not kept.contains(quotable("word5 word7"))
 
 

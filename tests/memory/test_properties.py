@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from memory_runs import tool, user, verdict, write
-
 from hypothesis import given
 from hypothesis import strategies as st
+from memory_runs import tool, user, verdict, write
 
 from otel_agentguard.events import Event, Evidence, Memory, MemoryOperation
 from otel_agentguard.memory import MemoryGate, Verdict

@@ -126,7 +126,9 @@ def test_two_sources_can_show_together_what_neither_shows_alone() -> None:
 
 
 def test_a_file_that_another_agent_read_is_evidence_for_all() -> None:
-    read_file = tool("// gc.rs\nfn sweep() { /* line 120 */ free(live); }", "read_file", {"path": "gc.rs"}, agent="auditor")
+    read_file = tool(
+        "// gc.rs\nfn sweep() { /* line 120 */ free(live); }", "read_file", {"path": "gc.rs"}, agent="auditor"
+    )
 
     assert verdict(read_file, write("gc.rs frees live objects in sweep, line 120", agent="lead")) == "verified"
 
