@@ -324,27 +324,36 @@ class Engine:
         with run.lock:
             self._mark(run, finding)
 
-    def before(self, run: Run, event: Event, *, enforce: bool = True) -> Decision:
+    def before(
+        self, run: Run, event: Event, *, enforce: bool = True, numbered: Callable[[Event], object] | None = None
+    ) -> Decision:
         """Number an event and judge it before it happens.
 
         Args:
             run: The run that it belongs to.
             event: A tool call, model call, message or handoff; gets its step.
             enforce: False only tells what would be done.
+            numbered: Called once the event has its step, before anybody hears of a finding.
 
         Returns:
             What to do. From `BLOCK` on the event must not happen; the engine has counted the attempt.
         """
         weighed = self._weigh_before(run, event, enforce=enforce)
+        if numbered is not None:
+            numbered(event)
         if weighed is None:
             return PASS
         if isinstance(weighed, Decision):
             return weighed
         return self._settle(run, event, self._consult(run, weighed), enforce=enforce, upcoming=True)
 
-    async def before_async(self, run: Run, event: Event, *, enforce: bool = True) -> Decision:
+    async def before_async(
+        self, run: Run, event: Event, *, enforce: bool = True, numbered: Callable[[Event], object] | None = None
+    ) -> Decision:
         """`before`, awaiting the callbacks."""
         weighed = self._weigh_before(run, event, enforce=enforce)
+        if numbered is not None:
+            numbered(event)
         if weighed is None:
             return PASS
         if isinstance(weighed, Decision):

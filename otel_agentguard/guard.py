@@ -22,6 +22,7 @@ from otel_agentguard.engine import Engine, Run
 from otel_agentguard.errors import StoreError
 from otel_agentguard.events import ToolSpec
 from otel_agentguard.findings import Finding
+from otel_agentguard.fingerprint import exported
 from otel_agentguard.protocols import Sink
 from otel_agentguard.semconv import INSTRUMENTATION_SCOPE
 
@@ -167,6 +168,10 @@ class Guard:
         if new:
             self.tell("found", run.info, finding, "enforce" if enforced else "observe")
         return new
+
+    def exported(self, fingerprint: bytes) -> str:
+        """The form of an identity that may leave the process; see `fingerprint.exported`."""
+        return exported(fingerprint, self.key)
 
     def content(self, value: object) -> str:
         """A value as text for a span, redacted; only where content is captured."""

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
+from opentelemetry.context import Context
 from opentelemetry.util.types import AttributeValue
 
 from otel_agentguard.binding import Binder
@@ -148,9 +149,16 @@ class ToolStep(Step):
     __slots__ = ("_remarks", "call", "more", "plan")
 
     def __init__(
-        self, plan: ToolPlan, scope: Scope, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, current: bool = True
+        self,
+        plan: ToolPlan,
+        scope: Scope,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        *,
+        current: bool = True,
+        around: Context | None = None,
     ) -> None:
-        super().__init__(plan.guard, scope)
+        super().__init__(plan.guard, scope, around=around)
         self.plan = plan
         self.more: dict[str, AttributeValue] | None = None
         self._remarks: tuple[str, ...] = ()
@@ -166,7 +174,7 @@ class ToolStep(Step):
         Raises:
             BaseException: The refusal, everywhere else.
         """
-        self.end(self.call, self.call.fingerprint, error=refusal, more=self.more)
+        self.end(self.call, error=refusal, more=self.more)
         if isinstance(refusal, CallBlocked) and self.plan.declaration.inline_notes:
             return refusal.message
         raise refusal
@@ -219,7 +227,7 @@ class ToolStep(Step):
             stop = self.stop_after(decision)
         if self.guard.captures_content:
             self.more = {**(self.more or {}), **self._content()}
-        self.end(self.call, self.call.fingerprint, error=stop or error, more=self.more)
+        self.end(self.call, error=stop or error, more=self.more)
         if stop is not None:
             raise stop from error
 
@@ -299,7 +307,7 @@ class ToolWatch:
         step = self._step
         self._account()
         step.keep_notes(step.after(step.call).notes)
-        step.end(step.call, step.call.fingerprint)
+        step.end(step.call)
 
     def raised(self, error: BaseException) -> None:
         """See `Watch`."""

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from opentelemetry import context
+from opentelemetry.context import Context
 from opentelemetry.util.types import AttributeValue
 
 from otel_agentguard.engine import PASS, Decision
@@ -63,7 +64,7 @@ def call_around() -> HandedOn | None:
     return step if isinstance(step, HandedOn) else None
 
 
-def handed_on(guard: Guard, declaration: ToolDeclaration) -> HandedOn | None:
+def handed_on(guard: Guard, declaration: ToolDeclaration, ctx: Context) -> HandedOn | None:
     """The call around that is this one, told by an outer seam; None where there is none."""
     step = call_around()
     if step is None or step.guard is not guard:
@@ -164,7 +165,7 @@ class ContinuedStep(ToolStep):
     def end(
         self,
         event: Event,
-        fingerprint: bytes | None,
+        fingerprint: bytes | None = None,
         *,
         error: BaseException | None = None,
         more: Attributes | None = None,

@@ -64,6 +64,6 @@ def say(guard: Guard, here: Scope, said: object, *, to: str | None = None) -> No
         step.keep_notes(decision.notes)
         error = step.stop_after(decision)
     more = {GEN_AI_OUTPUT_MESSAGES: guard.content(said)} if guard.captures_content else None
-    step.end(event, event.digest, error=error, more=more)
+    step.end(event, error=error, more=more)
     if error is not None:
         raise error

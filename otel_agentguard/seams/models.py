@@ -138,7 +138,7 @@ class ModelCallHandle:
 
     def _refuse(self, step: Step, refusal: BaseException) -> None:
         self._step = None
-        step.end(self._event, self._event.request_digest, error=refusal)
+        step.end(self._event, error=refusal)
         raise refusal
 
     def _over(self, error: BaseException | None) -> Step | None:
@@ -154,7 +154,7 @@ class ModelCallHandle:
     def _finish(self, step: Step, decision: Decision, error: BaseException | None) -> None:
         step.keep_notes(decision.notes)
         stop = step.stop_after(decision) if error is None or isinstance(error, Exception) else None
-        step.end(self._event, self._event.request_digest, error=stop or error, more=self._told(step))
+        step.end(self._event, error=stop or error, more=self._told(step))
         if stop is not None:
             raise stop from error
 

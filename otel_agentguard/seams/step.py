@@ -18,9 +18,8 @@ from otel_agentguard import words
 from otel_agentguard.current import Scope
 from otel_agentguard.engine import PASS, Decision, Run
 from otel_agentguard.errors import CallBlocked, RunAborted, RunStopped
-from otel_agentguard.events import Event, ToolCall
+from otel_agentguard.events import Event, ModelCall, ToolCall
 from otel_agentguard.findings import Action, Finding
-from otel_agentguard.fingerprint import exported
 from otel_agentguard.guard import Guard
 from otel_agentguard.seen import Sighting
 from otel_agentguard.semconv import (
@@ -40,13 +39,14 @@ from otel_agentguard.semconv import (
 )
 
 Attributes = Mapping[str, AttributeValue]
+_Plain = tuple[str, Attributes, SpanKind, bool]
 
 
 class Step:
     """One event on its way through a seam.
 
-    A seam makes one, `start`s its span, asks `before` and obeys the refusal that it may return, lets
-    the event happen, fills it, tells `after`, and `end`s the span.
+    A seam makes one, says with `start` what its span is, asks `before` and obeys the refusal that it may
+    return, lets the event happen, fills it, tells `after`, and `end`s the span.
 
     Attributes:
         guard: The installed guard.
@@ -62,6 +62,8 @@ class Step:
     __slots__ = (
         "_around",
         "_decisive",
+        "_identified",
+        "_plain",
         "_sighting",
         "_token",
         "action",
@@ -74,7 +76,7 @@ class Step:
         "span",
     )
 
-    def __init__(self, guard: Guard, scope: Scope, *, run: Run | None = None) -> None:
+    def __init__(self, guard: Guard, scope: Scope, *, run: Run | None = None, around: Context | None = None) -> None:
         if guard.processor_pending:
             guard.meet_provider()
         self.guard = guard
@@ -85,8 +87,10 @@ class Step:
         self.span: Span = trace.INVALID_SPAN
         self.findings: tuple[Finding, ...] = ()
         self.action = Action.ALLOW
-        self._around = context.get_current()
+        self._around = context.get_current() if around is None else around
         self._decisive: Finding | None = None
+        self._identified = False
+        self._plain: _Plain | None = None
         self._sighting: Sighting | None = None
         self._token: Token[Context] | None = None
 
@@ -98,14 +102,17 @@ class Step:
         kind: SpanKind = SpanKind.INTERNAL,
         current: bool = True,
     ) -> None:
-        """Start the span and, with `current`, make it the current one."""
-        try:
-            self.span = self.guard.tracer.start_span(name, self._around, kind, attributes)
-        except Exception as exc:
-            self.guard.engine.failed("span", exc)
-            self.span = trace.INVALID_SPAN
-        if current:
-            self.resume()
+        """Say what the span is; it starts in `before`, once the event has its step.
+
+        An attribute that is given at the start costs half of one that is set later.
+
+        Args:
+            name: Name of the span.
+            attributes: What is known before the event.
+            kind: Its kind.
+            current: Whether it becomes the current span.
+        """
+        self._plain = name, attributes, kind, current
 
     def resume(self) -> None:
         """Make the span the current one."""
@@ -119,14 +126,12 @@ class Step:
 
     def before(self, event: Event) -> BaseException | None:
         """Ask the engine; what is returned is to be raised, in place of the event."""
-        self._show(event)
-        decision = self.guard.engine.before(self.run, event, enforce=self.enforce)
+        decision = self.guard.engine.before(self.run, event, enforce=self.enforce, numbered=self._open)
         return None if decision is PASS else self.refusal(event, decision)
 
     async def before_async(self, event: Event) -> BaseException | None:
         """`before`, awaiting the callbacks of the application, and a last look after them."""
-        self._show(event)
-        decision = await self.guard.engine.before_async(self.run, event, enforce=self.enforce)
+        decision = await self.guard.engine.before_async(self.run, event, enforce=self.enforce, numbered=self._open)
         if decision is not PASS and (refusal := self.refusal(event, decision)) is not None:
             return refusal
         return self.last_look(event)
@@ -190,7 +195,7 @@ class Step:
     def end(
         self,
         event: Event,
-        fingerprint: bytes | None,
+        fingerprint: bytes | None = None,
         *,
         error: BaseException | None = None,
         more: Attributes | None = None,
@@ -199,31 +204,48 @@ class Step:
 
         Args:
             event: The event.
-            fingerprint: Its identity, where it has one.
+            fingerprint: Its identity, where that was not known at the start.
             error: What it ended in. Its text goes onto the span only where content is captured.
             more: Further attributes.
         """
+        if self._plain is not None:
+            self._open(event)
         self.park()
         if self._sighting is not None:
             self.run.seen.end(self._sighting)
         span = self.span
         try:
-            if span.is_recording():
-                span.set_attributes(self._known(event, fingerprint))
-                if more:
-                    span.set_attributes(more)
-                if self._decisive is not None:
-                    self._tell_findings(span, self._decisive)
-                if error is not None:
-                    self._tell_error(span, error)
+            late = fingerprint is not None and not self._identified
+            if (late or more or error or event.repeats or self._decisive) and span.is_recording():
+                if late and fingerprint is not None:
+                    span.set_attribute(AGENTGUARD_FINGERPRINT, self.guard.exported(fingerprint))
+                self._tell(span, event, error, more)
             span.end()
         except Exception as exc:
             self.guard.engine.failed("span", exc)
 
-    def _show(self, event: Event) -> None:
-        """Let the span processor know that a seam tells of this event."""
+    def _open(self, event: Event) -> None:
+        """Start the span that `start` told of."""
+        if self._plain is None:
+            return
+        name, attributes, kind, current = self._plain
+        self._plain = None
+        info = self.run.info
+        known = {**attributes, AGENTGUARD_RUN_ID: info.run_id, AGENTGUARD_STEP: event.step}
+        fingerprint = _identity(event)
+        self._identified = fingerprint is not None
+        if fingerprint is not None:
+            known[AGENTGUARD_FINGERPRINT] = self.guard.exported(fingerprint)
+        if info.conversation is not None:
+            known[GEN_AI_CONVERSATION_ID] = info.conversation
+        try:
+            self.span = self.guard.tracer.start_span(name, self._around, kind, known)
+        except Exception as exc:
+            self.guard.engine.failed("span", exc)
         if self.guard.watches_spans:
             self._sighting = self.run.seen.begin(event)
+        if current:
+            self.resume()
 
     def _note(self, decision: Decision) -> None:
         self.findings += decision.findings
@@ -231,18 +253,18 @@ class Step:
             self.action = decision.action
             self._decisive = decision.finding
 
-    def _known(self, event: Event, fingerprint: bytes | None) -> dict[str, AttributeValue]:
-        info = self.run.info
-        known: dict[str, AttributeValue] = {AGENTGUARD_RUN_ID: info.run_id, AGENTGUARD_STEP: event.step}
-        if fingerprint is not None:
-            known[AGENTGUARD_FINGERPRINT] = exported(fingerprint, self.guard.key)
-        if info.conversation is not None:
-            known[GEN_AI_CONVERSATION_ID] = info.conversation
+    def _tell(self, span: Span, event: Event, error: BaseException | None, more: Attributes | None) -> None:
+        told: dict[str, AttributeValue] = {**(more or {})}
         if event.repeats:
-            known[AGENTGUARD_REPEAT_COUNT] = event.repeats
+            told[AGENTGUARD_REPEAT_COUNT] = event.repeats
             if event.similarity is not None:
-                known[AGENTGUARD_REPEAT_SIMILARITY] = event.similarity.value
-        return known
+                told[AGENTGUARD_REPEAT_SIMILARITY] = event.similarity.value
+        if told:
+            span.set_attributes(told)
+        if self._decisive is not None:
+            self._tell_findings(span, self._decisive)
+        if error is not None:
+            self._tell_error(span, error)
 
     def _tell_findings(self, span: Span, main: Finding) -> None:
         span.set_attributes(
@@ -272,6 +294,12 @@ class Step:
             span.set_status(Status(StatusCode.ERROR, self.guard.content(str(error))))
         else:
             span.set_status(Status(StatusCode.ERROR, name))
+
+
+def _identity(event: Event) -> bytes | None:
+    if isinstance(event, ToolCall):
+        return event.fingerprint
+    return event.request_digest if isinstance(event, ModelCall) else getattr(event, "digest", None)
 
 
 def error_type(error: BaseException) -> str:

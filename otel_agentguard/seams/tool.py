@@ -7,6 +7,8 @@ import inspect
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
+from opentelemetry import context
+
 from otel_agentguard.current import scope
 from otel_agentguard.errors import ConfigError, RunAborted
 from otel_agentguard.events import Effect
@@ -254,7 +256,8 @@ class _Plans:
         self, guard: Guard, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, current: bool = True
     ) -> ToolStep | None:
         """Begin a call; None where it passes the guard."""
-        here = scope()
+        ctx = context.get_current()
+        here = scope(ctx)
         declaration = self._declaration
         if here.unguarded or not declaration.guard:
             guard.tell("unguarded", declaration.name)
@@ -263,9 +266,9 @@ class _Plans:
             plan = self._plan
             if plan is None or plan.guard is not guard:
                 plan = self._plan = self._made(guard)
-            if (outer := handed_on(guard, declaration)) is not None:
+            if (outer := handed_on(guard, declaration, ctx)) is not None:
                 return ContinuedStep(plan, outer, args, kwargs)
-            return ToolStep(plan, here, args, kwargs, current=current)
+            return ToolStep(plan, here, args, kwargs, current=current, around=ctx)
         except RunAborted:
             raise
         except Exception as exc:
