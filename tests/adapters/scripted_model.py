@@ -50,9 +50,20 @@ def saying(*replies: Reply | str) -> Script:
     return lambda number, request: known[min(number, len(known)) - 1]
 
 
+SUBJECTS = (
+    *("height of Mont Blanc", "who wrote Middlemarch", "boiling point of ethanol", "capital of Peru"),
+    *("largest moon of Saturn", "when was Bach born", "how do bees find home", "price of a stamp"),
+    *("opposite of entropy", "words for snow", "oldest bridge in Rome", "why leaves turn red"),
+)
+
+
 def working(tool: str = "lookup", rounds: int = 12) -> Script:
-    """Another argument in each round, then an answer."""
-    return lambda number, request: Reply(calls=[(tool, {"q": f"item {number}"})]) if number <= rounds else Reply("done")
+    """Another question in each round, then an answer."""
+
+    def script(number: int, request: Json) -> Reply:
+        return Reply(calls=[(tool, {"q": SUBJECTS[number - 1]})]) if number <= rounds else Reply("done")
+
+    return script
 
 
 @dataclass(slots=True)
@@ -156,8 +167,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(body)))
+        # Clients are kept across event loops; a connection of a loop that is closed would fail the next test.
+        self.send_header("connection", "close")
         self.end_headers()
         self.wfile.write(body)
+        self.close_connection = True
 
 
 @dataclass(frozen=True, slots=True)
