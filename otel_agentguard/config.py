@@ -190,6 +190,12 @@ class Settings:
             raise ConfigError(f"no row {row!r} in the loop check; known: {', '.join(LOOP_ROWS)}")
         return limits
 
+    def hints_at(self, *rows: str) -> bool:
+        """Whether one of these rows of the loop check ever gives a hint, for whatever tool."""
+        every = [self.limits(row) for row in rows]
+        every += [own.limits[row] for own in self.tools.values() for row in rows if row in own.limits]
+        return any(limits.hint is not None for limits in every)
+
 
 LOOP_ROWS = tuple(
     name for name, default in LoopSettings.__dataclass_fields__.items() if isinstance(default.default, Limits)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from enum import Enum, auto
 from functools import lru_cache
 
 _READERS = frozenset(
@@ -69,21 +70,36 @@ _GIT_WRITERS = frozenset(
     """.split()
 )
 _SQL_WRITING_VERBS = frozenset("INSERT UPDATE DELETE CREATE ALTER DROP TRUNCATE REPLACE MERGE".split())
+_MAYBE_HEAD = re.compile(r"\s*[\w./'\"-]+(?:[\s<>&12]|$)")
 _SHELL_HEAD = re.compile(r"\s*(?:sudo\s+)?[\w./-]+(?:\s|$)")
 _REDIRECT_TO_FILE = re.compile(r"(?<![0-9&=<>-])1?>{1,2}\s*[^\s&>|;]")
 
 
-def only_reads(arguments: Mapping[str, object] | None) -> bool:
-    """Whether a call surely only reads, by the form of its one text argument.
+class Form(Enum):
+    """What the form of a call says about what it does."""
+
+    READS = auto()
+    WRITES = auto()
+    UNSURE = auto()
+
+
+def form_of(arguments: Mapping[str, object] | None) -> Form:
+    """What a call does, by the form of its one text argument.
 
     Args:
         arguments: The arguments by name; numbers, booleans and nulls beside the text do not matter.
 
     Returns:
-        True for a shell pipeline of reading commands or a reading SQL statement, else False.
+        `READS` for a shell pipeline of reading commands or a reading SQL statement, `WRITES` for one that
+        surely changes files or tables where it succeeds, else `UNSURE`.
     """
     found = _only_text(arguments)
-    return found is not None and len(found) <= _LONGEST and _text_only_reads(found)
+    return Form.UNSURE if found is None else _form_of_text(found[:_LONGEST], len(found) > _LONGEST)
+
+
+def only_reads(arguments: Mapping[str, object] | None) -> bool:
+    """Whether a call surely only reads, by the form of its one text argument."""
+    return form_of(arguments) is Form.READS
 
 
 def _only_text(arguments: Mapping[str, object] | None) -> str | None:
@@ -101,25 +117,24 @@ def _only_text(arguments: Mapping[str, object] | None) -> str | None:
     return found
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=256)
+def _form_of_text(text: str, cut: bool) -> Form:
+    if not cut and _text_only_reads(text):
+        return Form.READS
+    return Form.WRITES if _text_surely_writes(text) else Form.UNSURE
+
+
 def _text_only_reads(text: str) -> bool:
     if _SQL_READER.match(text) and _looks_like_sql(text):
         return not _SQL_WRITER.search(_QUOTED.sub("''", text))
     return _shell_only_reads(text)
 
 
-def surely_writes(arguments: Mapping[str, object] | None) -> bool:
-    """Whether a call, where it succeeds, surely changes files or tables, by the form of its one text argument."""
-    found = _only_text(arguments)
-    return found is not None and _text_surely_writes(found[:_LONGEST])
-
-
-@lru_cache(maxsize=512)
 def _text_surely_writes(text: str) -> bool:
     first = text.split(None, 1)[:1]
     if first and first[0].upper() in _SQL_WRITING_VERBS:
         return True
-    if _SQL_READER.match(text):
+    if _SQL_READER.match(text) or not _MAYBE_HEAD.match(text):
         return False
     bare = _HARMLESS_REDIRECT.sub(" ", _QUOTED.sub("_", text.split("<<", 1)[0]))
     if not _SHELL_HEAD.match(bare):

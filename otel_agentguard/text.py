@@ -155,6 +155,11 @@ def names(text: str) -> frozenset[str]:
     return frozenset(found)
 
 
+def pieces(text: str) -> frozenset[str]:
+    """What names of another text are looked up in: the parts between white space, quotes and brackets, and quotes."""
+    return frozenset({piece.strip(_PUNCTUATION) for piece in _PIECE.findall(text)} | _quoted(text))
+
+
 def adds_no_words(text: str, earlier: str) -> bool:
     """Whether an answer says nothing that an earlier one did not.
 
@@ -166,9 +171,7 @@ def adds_no_words(text: str, earlier: str) -> bool:
         return not earlier.strip()
     if len(said & words(earlier)) < _MIN_SHARED_WORDS * len(said):
         return False
-    known = {piece.strip(_PUNCTUATION) for piece in _PIECE.findall(earlier)}
-    fresh = names(text) - known
-    return not fresh or fresh <= _quoted(earlier)
+    return names(text) <= pieces(earlier)
 
 
 def is_echo(result_text: str, argument_text: str) -> bool:

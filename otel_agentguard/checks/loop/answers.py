@@ -1,33 +1,101 @@
-"""What an answer owes to the question: the caller's own words in it are no information."""
+"""What one call says: its texts, made once a step, and what its answer owes to the question."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import string
 
 from otel_agentguard import text
+from otel_agentguard.events import ToolCall
+from otel_agentguard.stopwords import STOP_WORDS
 
 _MIN_CHARS = 3
 _ECHO_WORDS = 8
+_ECHO_CHARS = 16
+_ECHO_TIMES = 4
 _NEW_SHARE = 0.15
 
 
-def own_words(arguments: Mapping[str, object] | None) -> str:
-    """The texts among the arguments."""
-    return " ".join(value for value in (arguments or {}).values() if isinstance(value, str))
+class Texts:
+    """The texts of one call that is over, each made when it is first asked for.
+
+    Args:
+        call: The call, with its result.
+    """
+
+    __slots__ = ("_answer", "_bare", "_call", "_echoes", "_strings")
+
+    def __init__(self, call: ToolCall) -> None:
+        result = call.result
+        self._call = call
+        self._answer = result if type(result) is str and len(result) <= text.TEXT_LIMIT else None
+        self._bare: str | None = None
+        self._strings: list[str] | None = None
+        self._echoes: bool | None = None
+
+    @property
+    def answer(self) -> str:
+        """The text of the result, its ends where it is long."""
+        answer = self._answer
+        if answer is None:
+            result = self._call.result
+            answer = self._answer = "" if result is None else text.text_of(result)
+        return answer
+
+    @property
+    def strings(self) -> list[str]:
+        """The texts among the arguments."""
+        strings = self._strings
+        if strings is None:
+            arguments = self._call.arguments
+            strings = [value for value in arguments.values() if isinstance(value, str)] if arguments else []
+            self._strings = strings
+        return strings
+
+    @property
+    def asked(self) -> str:
+        """The texts among the arguments, as one."""
+        return " ".join(self.strings)
+
+    @property
+    def bare(self) -> str:
+        """The answer with the arguments taken out; the same object where it holds none."""
+        bare = self._bare
+        if bare is None:
+            bare = self.answer
+            for value in self.strings:
+                if value in bare and len(value) >= _MIN_CHARS:
+                    bare = bare.replace(value, "\0")
+            self._bare = bare
+        return bare
+
+    @property
+    def echoes(self) -> bool:
+        """Whether a longer answer says little but the caller's own words."""
+        echoes = self._echoes
+        if echoes is None:
+            chars = sum(map(len, self.strings))
+            echoes = chars >= _ECHO_CHARS and len(self.answer) <= _ECHO_TIMES * chars
+            echoes = self._echoes = echoes and _echoes(self.answer, self.asked)
+        return echoes
 
 
-def without_arguments(content: str, arguments: Mapping[str, object] | None) -> str:
-    """The answer with the arguments taken out; the same object where it holds none."""
-    rest = content
-    for value in (arguments or {}).values():
-        if isinstance(value, str) and len(value) >= _MIN_CHARS and value in rest:
-            rest = rest.replace(value, "\0")
-    return rest
-
-
-def echoes(content: str, asked: str) -> bool:
-    """Whether a longer answer says little but the caller's own words."""
-    if len(asked) < _ECHO_WORDS * 2 or len(content) > 4 * len(asked):
+def _echoes(content: str, asked: str) -> bool:
+    if content.isascii() and _surely_adds(content, asked):
         return False
     told = text.content_words(content)
     return len(told) >= _ECHO_WORDS and len(told - text.content_words(asked)) <= _NEW_SHARE * len(told)
+
+
+def _surely_adds(content: str, asked: str) -> bool:
+    """Whether so many words are not even part of what was asked that it can be no echo; much cheaper than the rest."""
+    pieces = content.lower().split()
+    allowed = _NEW_SHARE * len(pieces)
+    said = asked.lower()
+    missing: set[str] = set()
+    for piece in pieces:
+        word = piece.strip(string.punctuation)
+        if word and word not in said and word not in STOP_WORDS:
+            missing.add(word)
+            if len(missing) > allowed:
+                return True
+    return False

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xxhash import xxh3_64_intdigest, xxh3_128_digest
-
 from otel_agentguard import text, words
-from otel_agentguard.checks.loop.answers import echoes, own_words, without_arguments
+from otel_agentguard.checks.loop.answers import Texts
+from otel_agentguard.checks.loop.attempts import Attempts
+from otel_agentguard.checks.loop.changes import Changes
 from otel_agentguard.checks.loop.grades import Answer, Grade
 from otel_agentguard.checks.loop.marks import Marks
-from otel_agentguard.checks.loop.packed import PackedMap, PackedSet
+from otel_agentguard.checks.loop.past import Before, Past
 from otel_agentguard.checks.loop.rounds import Round, Rounds
 from otel_agentguard.checks.loop.streaks import Streak, Streaks
 from otel_agentguard.events import Effect, Outcome, Similarity, ToolCall
 from otel_agentguard.findings import CheckName, Finding, Kind, Limits, Severity
 from otel_agentguard.protocols import RunInfo
-from otel_agentguard.reading import only_reads, surely_writes
 
-_MAX_CALLS = 2048
-_MAX_OUTCOMES = 2048
-_MAX_ANSWERS = 1024
-_MAX_TELLERS = 64
-_MAX_IN_FLIGHT = 1024
-_AGENT_BITS = 8
-_32_BITS = 0xFFFFFFFF
-_CHANGES = frozenset({Effect.WRITE, Effect.SIDE_EFFECT})
 _ALWAYS_NEW = frozenset({Effect.WAIT, Effect.GENERATOR, Effect.CURSOR})
 _PACED = frozenset({Effect.WAIT, Effect.GENERATOR})
 _CHANGED = {
@@ -38,10 +29,6 @@ _CHANGED = {
 }
 
 
-_TELLING_CHARS = 200
-_ECHO_CHARS = 2000
-
-
 class Calls:
     """The tool calls of one run.
 
@@ -50,32 +37,16 @@ class Calls:
         marks: What happened when; shared with the other parts of the check.
     """
 
-    __slots__ = (
-        "_agents",
-        "_answers",
-        "_batch",
-        "_in_flight",
-        "_marks",
-        "_outcomes",
-        "_rounds",
-        "_run",
-        "_seen",
-        "_streaks",
-        "_tellers",
-    )
+    __slots__ = ("_attempts", "_changes", "_marks", "_past", "_rounds", "_run", "_streaks")
 
     def __init__(self, run: RunInfo, marks: Marks) -> None:
         self._run = run
         self._marks = marks
-        self._seen = PackedMap(_MAX_CALLS)
-        self._outcomes = PackedSet(_MAX_OUTCOMES)
+        self._past = Past()
         self._streaks = Streaks()
         self._rounds = Rounds()
-        self._in_flight: dict[bytes, int] = {}
-        self._batch: tuple[str, set[bytes]] | None = None
-        self._answers = PackedMap(_MAX_ANSWERS)
-        self._tellers: set[str] = set()
-        self._agents: list[str] = []
+        self._attempts = Attempts()
+        self._changes = Changes(run, marks)
 
     def begin_intent(self) -> None:
         """A new intent: rounds begin anew."""
@@ -86,9 +57,8 @@ class Calls:
         key = call.fingerprint
         if key is None:
             return ()
-        self._note_pause(call)
-        if len(self._in_flight) < _MAX_IN_FLIGHT:
-            self._in_flight.setdefault(key, call.step)
+        self._changes.note_pause(call)
+        self._attempts.begin(key, call.step)
         streak = self._streaks.get(key)
         if streak is None or streak.broken_by(self._marks) or streak.spared_by(self._marks):
             return ()
@@ -104,18 +74,16 @@ class Calls:
         found = self._finding(call, streak, row, count, doubted=doubted)
         return (found,) if found else ()
 
-    def after(self, call: ToolCall) -> Sequence[Finding]:
+    def after(self, call: ToolCall, texts: Texts) -> Sequence[Finding]:
         """Take in a call with its result."""
         key = call.fingerprint
-        leads = key is not None and self._leads(key, call)
+        leads = key is not None and self._attempts.leads(key, call)
         if call.refused:
             self._attempted(call)
             return ()
         if call.outcome is Outcome.NOT_EXECUTED:
             return ()
-        marks = self._marks
-        marks.call = call.step
-        marks.ended_s = call.ended_s if call.ended_s is not None else call.at_s
+        self._changes.note_end(call)
         if key is None or call.result_digest is None:
             self._took_unknown(call)
             return ()
@@ -126,38 +94,40 @@ class Calls:
             return ()
         if call.served_from == "replay":
             return ()
-        return self._took(call, key, call.result_digest)
+        return self._took(call, key, call.result_digest, texts)
 
-    def _took(self, call: ToolCall, key: bytes, digest: bytes) -> Sequence[Finding]:
-        outcome = xxh3_64_intdigest(key + digest)
-        new = self._outcomes.add(outcome)
-        agent = self._agent_number(call.agent)
-        earlier = self._seen.put(_identity(key), call.step << _AGENT_BITS | agent)
-        findings: list[Finding] = []
-        if earlier is not None:
+    def _took(self, call: ToolCall, key: bytes, digest: bytes, texts: Texts) -> Sequence[Finding]:
+        identity = int.from_bytes(key[:8], "little")
+        token, before = self._past.take(identity, digest, call.agent, call.step)
+        new = before is None or not before.known
+        findings: Sequence[Finding] = ()
+        if before is not None:
             streak = self._streaks.get(key)
             if streak is None:
-                streak = self._second(call, earlier, None if new else digest)
+                streak = self._recall(call, before, digest)
                 self._streaks.put(key, streak)
-            findings = self._advance(call, streak, digest, new=new)
-        self._rounds.push(agent << 64 | outcome, key, call.agent, call.step, known=not new)
-        self._note_effect(call, key, digest, new=new)
-        if not new and (now := self._rounds.current()) is not None and (found := self._round_finding(call, now)):
+            findings = self._advance(call, streak, digest, texts, new=new)
+            self._past.note_count(identity, streak.count, doubted=streak.doubted)
+        self._rounds.push(token, key, call.agent, call.step, known=not new)
+        if call.effect is Effect.WAIT:
+            self._marks.wait = call.step
+        if new:
+            self._changes.take_new(call, identity, digest, texts)
+        elif (now := self._rounds.current()) is not None and (found := self._round_finding(call, now)):
             return [found, *(f for f in findings if f.kind is Kind.REDUNDANT)]
         return findings
 
-    def _second(self, call: ToolCall, earlier: int, digest: bytes | None) -> Streak:
-        step = earlier >> _AGENT_BITS
-        agent = self._agents[earlier & ((1 << _AGENT_BITS) - 1)]
-        outcome = call.outcome or Outcome.UNKNOWN
-        streak = Streak(step, outcome if digest is not None else Outcome.OK, {agent}, digest, evidence=[step])
-        if digest is not None:
-            streak.tally[digest] = 1
-        else:
-            streak.numbers = 1
+    def _recall(self, call: ToolCall, before: Before, digest: bytes) -> Streak:
+        """What is known of a call that happened before, but has no streak: it happened once, or long ago."""
+        streak = Streak(before.step, Outcome.OK, {before.agent}, evidence=[before.step])
+        if before.same:
+            streak.outcome = call.outcome or Outcome.UNKNOWN
+            streak.digest = digest
+            streak.tally[digest] = streak.count = streak.tight = before.count
+            streak.doubted = before.doubted
         return streak
 
-    def _advance(self, call: ToolCall, streak: Streak, digest: bytes, *, new: bool) -> list[Finding]:
+    def _advance(self, call: ToolCall, streak: Streak, digest: bytes, texts: Texts, *, new: bool) -> Sequence[Finding]:
         marks = self._marks
         own = call.agent in streak.agents
         counts = own or streak.own_repeat
@@ -171,11 +141,11 @@ class Calls:
             call.effect not in _ALWAYS_NEW
             and not spaced
             and max(marks.stir, marks.write) <= streak.step
-            and not self._changes(call)
+            and not self._changes.changes(call)
         )
         call.redundant = idle and digest == streak.digest
         back_to_back = marks.news <= streak.step
-        answer = None if digest == streak.digest and streak.answer is not None else Answer(digest, call.result)
+        answer = None if digest == streak.digest and streak.answer is not None else Answer(digest, texts.answer)
         if broken:
             streak.restart(call.step)
             streak.tally[digest] = 1
@@ -186,7 +156,7 @@ class Calls:
         else:
             streak.note(call.step)
             streak.tight = 1 if spaced else streak.tight + 1
-            streak.take(digest, answer, known=not new, back_to_back=back_to_back)
+            streak.take(digest, answer, texts, known=not new, back_to_back=back_to_back)
             streak.doubted = streak.doubted or doubt
         streak.step = call.step
         streak.outcome = call.outcome or Outcome.UNKNOWN
@@ -315,104 +285,9 @@ class Calls:
             self._rounds.push(token, key, call.agent, call.step, known=True)
 
     def _took_unknown(self, call: ToolCall) -> None:
-        marks = self._marks
-        if call.effect in _CHANGES and call.outcome is Outcome.OK:
-            marks.write = call.step
-        elif call.effect is Effect.UNKNOWN:
-            marks.doubt = call.step
-        marks.news = call.step
+        self._changes.take_unknown(call)
         self._rounds.push(call.step, b"", call.agent, call.step, known=False)
         if call.fingerprint is not None and (streak := self._streaks.get(call.fingerprint)) is not None:
             streak.restart(call.step)
             streak.step = call.step
             streak.digest = streak.answer = None
-
-    def _note_effect(self, call: ToolCall, key: bytes, digest: bytes, *, new: bool) -> None:
-        marks = self._marks
-        if call.effect is Effect.WAIT:
-            marks.wait = call.step
-        if not new:
-            return
-        says_nothing = self._says_nothing(call, key, digest)
-        changes = call.outcome is Outcome.OK and self._changes(call)
-        if changes:
-            marks.write = call.step
-        elif call.effect is Effect.UNKNOWN and call.outcome is Outcome.OK and not self._reads(call):
-            if self._may_change(call, says_nothing=says_nothing):
-                marks.stir = call.step
-            if not says_nothing:
-                marks.doubt = call.step
-        if changes or not says_nothing:
-            marks.news = call.step
-            self._run.progress += 1
-
-    def _says_nothing(self, call: ToolCall, key: bytes, digest: bytes) -> bool:
-        """Whether the answer is an echo, or another call got it too but for the caller's own words in it."""
-        result = call.result
-        if not isinstance(result, str) or len(result) <= _ECHO_CHARS:
-            content = text.text_of(result)
-            if echoes(content, own_words(call.arguments)):
-                return True
-            rest = without_arguments(content, call.arguments)
-            if rest is not content:
-                digest = xxh3_128_digest(rest.encode("utf-8", "surrogatepass"))
-        asked = _identity(key) & _32_BITS
-        first = self._answers.get(_identity(digest))
-        if first is None:
-            self._answers.put(_identity(digest), asked)
-        return first is not None and first != asked
-
-    def _may_change(self, call: ToolCall, *, says_nothing: bool) -> bool:
-        """Whether an answer looks like that of a change: brief, and no list that is merely empty.
-
-        A tool that has only ever answered with silence changes nothing.
-        """
-        content = text.text_of(call.result).strip()
-        if content:
-            if len(self._tellers) < _MAX_TELLERS:
-                self._tellers.add(call.tool)
-            if text.is_empty_answer(content) or len(content) >= _TELLING_CHARS:
-                return False
-            return text.is_short(content) or not says_nothing
-        return call.tool in self._tellers
-
-    def _reads(self, call: ToolCall) -> bool:
-        return self._run.settings.loop.dry_commands and only_reads(call.arguments)
-
-    def _changes(self, call: ToolCall) -> bool:
-        """Whether the call itself changes something: made again it is a second effect, not an idle repeat."""
-        if call.effect is Effect.UNKNOWN:
-            return self._run.settings.loop.dry_commands and surely_writes(call.arguments)
-        return call.effect in _CHANGES
-
-    def _note_pause(self, call: ToolCall) -> None:
-        ended = self._marks.ended_s
-        if call.at_s is not None and ended is not None and call.at_s - ended >= self._run.settings.loop.wait_s:
-            self._marks.wait = call.step
-
-    def _leads(self, key: bytes, call: ToolCall) -> bool:
-        """Whether this call is an attempt of its own, not one of several equal ones at once."""
-        if call.batch is not None:
-            if self._batch is None or self._batch[0] != call.batch:
-                self._batch = (call.batch, set())
-            if key in self._batch[1]:
-                return False
-            if len(self._batch[1]) < _MAX_IN_FLIGHT:
-                self._batch[1].add(key)
-        if self._in_flight.get(key, call.step) != call.step:
-            return False
-        self._in_flight.pop(key, None)
-        return True
-
-    def _agent_number(self, agent: str) -> int:
-        try:
-            return self._agents.index(agent)
-        except ValueError:
-            if len(self._agents) < (1 << _AGENT_BITS) - 1:
-                self._agents.append(agent)
-                return len(self._agents) - 1
-            return 0
-
-
-def _identity(digest: bytes) -> int:
-    return int.from_bytes(digest[:8], "little")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from otel_agentguard.checks.loop.answers import Texts
 from otel_agentguard.checks.loop.calls import Calls
 from otel_agentguard.checks.loop.conversation import Conversation
 from otel_agentguard.checks.loop.marks import Marks
-from otel_agentguard.checks.loop.near import Near
+from otel_agentguard.checks.loop.near import NEAR_ROWS, Near
 from otel_agentguard.checks.loop.subjects import Subjects
 from otel_agentguard.checks.loop.talk import Talk
 from otel_agentguard.events import Compaction, Event, Handoff, Message, ModelCall, ToolCall, Turn
@@ -47,9 +48,9 @@ class LoopRun:
         self._marks = Marks()
         self._calls = Calls(run, self._marks)
         self._talk = Talk(run, self._marks)
-        self._near = Near(run, self._marks)
+        self._near = Near(run, self._marks) if run.settings.hints_at(*NEAR_ROWS) else None
         self._conversation = Conversation(run, self._marks)
-        self._subjects = Subjects(run, self._marks, embedder)
+        self._subjects = Subjects(run, self._marks, embedder) if run.settings.hints_at("semantic") else None
         self._prompts: set[int] = set()
 
     def before(self, event: Event) -> Sequence[Finding]:
@@ -62,9 +63,9 @@ class LoopRun:
 
     def after(self, event: Event) -> Sequence[Finding]:
         """Take in an event that is over."""
+        if isinstance(event, ToolCall):
+            return self._take_call(event)
         match event:
-            case ToolCall():
-                return self._take_call(event)
             case Message():
                 return self._take_message(event)
             case Handoff() | ModelCall():
@@ -79,24 +80,31 @@ class LoopRun:
 
     def _take_call(self, call: ToolCall) -> Sequence[Finding]:
         """The exact layer comes last because it notes what the call changed; its findings win."""
-        near = self._near.after(call)
-        semantic = self._subjects.after(call)
-        exact = self._calls.after(call)
+        texts = Texts(call)
+        near = self._near.after(call, texts) if self._near is not None else ()
+        semantic = self._subjects.after(call, texts) if self._subjects is not None else ()
+        exact = self._calls.after(call, texts)
+        if not near and not semantic:
+            return exact
         if any(finding.severity is not Severity.INFO for finding in exact):
             return exact
         return [*exact, *(near or semantic)]
 
     def _take_message(self, message: Message) -> Sequence[Finding]:
         if message.text:
-            self._near.hear(message.text)
+            self._hear(message.text)
         exact = self._talk.after(message)
         if message.refused:
             return exact
         return exact or self._conversation.after(message)
 
+    def _hear(self, content: str) -> None:
+        if self._near is not None:
+            self._near.hear(content)
+
     def _take_turn(self, turn: Turn) -> None:
         if turn.text:
-            self._near.hear(turn.text)
+            self._hear(turn.text)
         if turn.new_intent and not self._typed_before(turn.text):
             self._marks.intent = turn.step
             self._calls.begin_intent()

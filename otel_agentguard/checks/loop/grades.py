@@ -34,44 +34,48 @@ class Answer:
 
     Args:
         digest: 16-byte identity of outcome and result.
-        result: The result itself; read here, not kept.
+        content: The text of the result; read here, not kept.
     """
 
-    __slots__ = ("digest", "lines", "masked", "names", "told", "words")
+    __slots__ = ("digest", "lines", "masked", "told", "words")
 
-    def __init__(self, digest: bytes, result: object) -> None:
-        content = text.text_of(result)
+    def __init__(self, digest: bytes, content: str) -> None:
         self.digest = digest
-        self.lines = xxh3_128_digest("\n".join(sorted(content.split("\n"))).encode("utf-8", "surrogatepass"))
-        self.masked = xxh3_128_digest(text.mask(content).encode("utf-8", "surrogatepass"))
+        self.lines = _digest("\n".join(sorted(content.split("\n"))))
+        self.masked = _digest(text.mask(content))
         words = text.words(content)
         brief = len(words) <= _MAX_WORDS
-        names = [_plain(name) for name in text.names(content) if not _counts(name)] if brief else []
         self.words = _packed(words) if brief else None
-        self.names = _packed(names)
-        self.told = _packed({_plain(word) for word in words}.union(names)) if brief else None
+        self.told = _packed({_plain(word) for word in words.union(text.pieces(content))}) if brief else None
 
-    def grade_after(self, earlier: Answer) -> Grade:
-        """How this answer, given later, compares with an earlier one."""
+    def grade_after(self, earlier: Answer, content: str) -> Grade:
+        """How this answer, given later, compares with an earlier one.
+
+        Args:
+            earlier: The answer before.
+            content: The text of this one.
+        """
         if self.digest == earlier.digest:
             return Grade.EQUAL
         if self.lines == earlier.lines:
             return Grade.ORDER
         if self.masked == earlier.masked:
             return Grade.NUMBERS
-        return self._grade_words(earlier)
+        return self._grade_words(earlier, content)
 
-    def _grade_words(self, earlier: Answer) -> Grade:
+    def _grade_words(self, earlier: Answer, content: str) -> Grade:
         if not self.words or not earlier.words or earlier.told is None:
             return Grade.NEW
-        before = set(earlier.words)
-        shared = sum(word in before for word in self.words)
+        shared = len(set(earlier.words).intersection(self.words))
+        if shared < _KNOWN_SHARE * len(self.words):
+            return Grade.NEW
+        names = _packed([_plain(name) for name in text.names(content) if not _counts(name)])
         told = set(earlier.told)
-        stray = sum(name not in told for name in self.names)
-        if shared >= _KNOWN_SHARE * len(self.words) and not stray:
+        stray = sum(name not in told for name in names)
+        if not stray:
             return Grade.NO_NEW_WORDS
-        grew = shared == len(before)
-        few = len(self.names) >= _MANY_NAMES and stray <= _STRAY_NAMES * len(self.names)
+        grew = shared == len(earlier.words)
+        few = len(names) >= _MANY_NAMES and stray <= _STRAY_NAMES * len(names)
         if shared >= _ALIKE_SHARE * len(self.words) and few and not grew:
             return Grade.ALIKE
         return Grade.NEW
@@ -87,3 +91,7 @@ def _counts(name: str) -> bool:
 
 def _packed(words: Iterable[str]) -> array[int]:
     return array("I", [xxh3_64_intdigest(word.encode("utf-8", "surrogatepass")) & 0xFFFFFFFF for word in words])
+
+
+def _digest(content: str) -> bytes:
+    return xxh3_128_digest(content.encode("utf-8", "surrogatepass"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from rapidfuzz import fuzz
 
@@ -19,9 +19,12 @@ _SHARED_WORDS = 0.5
 _FEW_WORDS = 2
 _TRIM = "\"'`,;:.!?()[]{}<>|&\\+*"
 _ENTITY = re.compile(r"\d|[/\\@#]|[a-z][A-Z]|_|\.\w|^[A-Z]")
-_CODE = re.compile(
-    r"[{};=(]\s*$|^\s*\w+ = |\b(?:def|import|return|function|class|const|var|let)\b|[{}]|==|->|=>", re.MULTILINE
-)
+_CODE_SIGNS = ("{", "}", "==", "->", "=>")
+_CODE_WORDS = ("def", "import", "return", "function", "class", "const", "var", "let")
+_CODE_WORD = re.compile(rf"\b(?:{'|'.join(_CODE_WORDS)})\b")
+_CODE_LINE = re.compile(r"[;=(]\s*$|^\s*\w+ = ", re.MULTILINE)
+_SHELL_SIGNS = ("-", "|", "&", ";", "$(", "/")
+_SHELL = re.compile(r"(?:^|\s)-{1,2}\w|[|&;]{1,2}\s|\$\(|^\s*(?:/|\./)\S+")
 
 
 class Likeness(IntEnum):
@@ -33,26 +36,30 @@ class Likeness(IntEnum):
     OTHER = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
-    """Arguments as they are compared: texts by name, cut to their first 2,000 characters."""
+class Form(NamedTuple):
+    """Arguments as they are compared.
 
-    fields: tuple[tuple[str, str], ...]
+    Attributes:
+        fields: Texts by name, cut to their first 2,000 characters.
+        size: Characters of all fields.
+    """
+
+    fields: dict[str, str]
+    size: int
 
 
 def form_of(arguments: Mapping[str, object]) -> Form:
     """The comparable form of arguments."""
-    return Form(
-        tuple(
-            (name, value[:_FIELD_CHARS] if isinstance(value, str) else text.text_of(value, _FIELD_CHARS))
-            for name, value in sorted(arguments.items())
-        )
-    )
+    fields = {
+        name: value[:_FIELD_CHARS] if isinstance(value, str) else text.text_of(value, _FIELD_CHARS)
+        for name, value in arguments.items()
+    }
+    return Form(fields, sum(map(len, fields.values())))
 
 
 def is_prose(value: str) -> bool:
     """Whether a text is meant for people: several words, no code."""
-    return len(value.split()) >= 3 and not _CODE.search(value) and not _shell_like(value)
+    return len(value.split(None, 2)) >= 3 and not _is_code(value) and not _shell_like(value)
 
 
 def likeness(one: Form, other: Form, *, failing: bool) -> Likeness:
@@ -64,7 +71,7 @@ def likeness(one: Form, other: Form, *, failing: bool) -> Likeness:
         failing: Both calls failed. Then free text beside equal identifying arguments does not
             matter: whatever was asked, the same thing could not be had.
     """
-    left, right = dict(one.fields), dict(other.fields)
+    left, right = one.fields, other.fields
     differing = [name for name in left.keys() | right.keys() if left.get(name) != right.get(name)]
     if not differing:
         return Likeness.WORDS
@@ -73,24 +80,30 @@ def likeness(one: Form, other: Form, *, failing: bool) -> Likeness:
         differing = [name for name in differing if not (is_prose(left.get(name, "")) or is_prose(right.get(name, "")))]
         if not differing:
             return Likeness.WORDS
-    return max(_texts(left.get(name, ""), right.get(name, "")) for name in differing)
+    likest = Likeness.WORDS
+    for name in differing:
+        likest = max(likest, _texts(left.get(name, ""), right.get(name, "")))
+        if likest is Likeness.OTHER:
+            break
+    return likest
 
 
 def changed_words(one: Form, other: Form) -> set[str]:
     """Words of the later call that the earlier one did not have."""
-    left, right = dict(one.fields), dict(other.fields)
+    left, right = one.fields, other.fields
     changed = [value for name, value in right.items() if left.get(name) != value]
     known = set(_words(" ".join(left.values())))
     return {word for word in _words(" ".join(changed)) if word not in known}
 
 
 def _texts(one: str, other: str) -> Likeness:
+    if max(len(one), len(other)) > _LONG_CHARS:
+        return _long_texts(one, other)
     left, right = Counter(_words(one)), Counter(_words(other))
-    long = max(len(one), len(other)) > _LONG_CHARS
-    if left == right and not long:
+    if left == right:
         return Likeness.WORDS
-    if long or _CODE.search(other):
-        return Likeness.TOKEN if fuzz.ratio(one, other) >= _ALIKE_PERCENT else Likeness.OTHER
+    if _is_code(other):
+        return _long_texts(one, other)
     gone, come = left - right, right - left
     lost, won = gone.total(), come.total()
     size = min(left.total(), right.total())
@@ -107,10 +120,23 @@ def _texts(one: str, other: str) -> Likeness:
     return Likeness.ENTITY if entities else Likeness.OTHER
 
 
+def _long_texts(one: str, other: str) -> Likeness:
+    alike = fuzz.ratio(one, other, score_cutoff=_ALIKE_PERCENT) > 0.0
+    return Likeness.TOKEN if alike else Likeness.OTHER
+
+
 def _words(value: str) -> list[str]:
     found = (word.strip(_TRIM) for word in value.split())
     return [word if _ENTITY.search(word) and not word[0].isupper() else word.lower() for word in found if word]
 
 
+def _is_code(value: str) -> bool:
+    if any(sign in value for sign in _CODE_SIGNS):
+        return True
+    if any(word in value for word in _CODE_WORDS) and _CODE_WORD.search(value):
+        return True
+    return ("=" in value or ";" in value or "(" in value) and _CODE_LINE.search(value) is not None
+
+
 def _shell_like(value: str) -> bool:
-    return bool(re.search(r"(?:^|\s)-{1,2}\w|[|&;]{1,2}\s|\$\(|^\s*(?:/|\./)\S+", value))
+    return any(sign in value for sign in _SHELL_SIGNS) and _SHELL.search(value) is not None

@@ -10,21 +10,24 @@ import re
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from xxhash import xxh3_128_digest
 
 from otel_agentguard import text, words
-from otel_agentguard.checks.loop.answers import without_arguments
+from otel_agentguard.checks.loop.answers import Texts
 from otel_agentguard.checks.loop.likeness import Form, Likeness, changed_words, form_of, likeness
 from otel_agentguard.checks.loop.marks import Marks
 from otel_agentguard.events import Outcome, Similarity, ToolCall
 from otel_agentguard.findings import CheckName, Finding, Kind, Limits, Severity
 from otel_agentguard.protocols import RunInfo
 
+NEAR_ROWS = ("near_words", "near_token", "near_entity_error", "near_entity", "same_error")
 _MAX_FAMILIES = 24
 _MAX_MEMBERS = 4
 _MAX_EVIDENCE = 10
 _MASKED_CHARS = 4000
+_MAX_CHARS = 24_000
 _HEARD_CHARS = 1500
 _MAX_HEARD = 16
 _QUOTED = re.compile(r"'[^'\n]{0,80}'|\"[^\"\n]{0,80}\"|`[^`\n]{0,80}`|\[[^\]\n]{0,80}\]")
@@ -44,16 +47,41 @@ class _Member:
     counts: list[int] = field(default_factory=lambda: [1, 1, 1, 1])
 
 
+class _First(NamedTuple):
+    """The only call so far of one tool with one outcome."""
+
+    step: int
+    form: Form
+    named: bytes
+    kind: bytes
+
+    @property
+    def size(self) -> int:
+        """Characters that are kept of it."""
+        return self.form.size
+
+
 @dataclass(slots=True, eq=False)
 class _Family:
-    """Calls of one tool with one outcome."""
+    """Several calls of one tool with one outcome."""
 
     step: int
     members: deque[_Member]
     named: bytes
-    kinds: set[bytes] = field(default_factory=set)
-    evidence: list[int] = field(default_factory=list)
+    kinds: set[bytes]
+    evidence: list[int]
     doubted: bool = False
+
+    @classmethod
+    def of(cls, first: _First) -> _Family:
+        """The family that a first call begins."""
+        members = deque([_Member(first.form)], maxlen=_MAX_MEMBERS)
+        return cls(first.step, members, first.named, {first.kind}, [first.step])
+
+    @property
+    def size(self) -> int:
+        """Characters that are kept of it."""
+        return sum(member.form.size for member in self.members)
 
 
 class Near:
@@ -64,55 +92,59 @@ class Near:
         marks: What happened when; shared with the other parts of the check.
     """
 
-    __slots__ = ("_families", "_heard", "_marks", "_run")
+    __slots__ = ("_families", "_heard", "_kept_chars", "_marks", "_run")
 
     def __init__(self, run: RunInfo, marks: Marks) -> None:
         self._run = run
         self._marks = marks
-        self._families: OrderedDict[tuple[str, bytes], _Family] = OrderedDict()
+        self._families: OrderedDict[tuple[str, bytes], _Family | _First] = OrderedDict()
+        self._kept_chars = 0
         self._heard: deque[str] = deque(maxlen=_MAX_HEARD)
 
     def hear(self, content: str) -> None:
         """Note a text that names may come from: a message or a user's words."""
         self._heard.append(content[:_HEARD_CHARS])
 
-    def after(self, call: ToolCall) -> Sequence[Finding]:
+    def after(self, call: ToolCall, texts: Texts) -> Sequence[Finding]:
         """Take in a call with its result; asked before the exact layer notes its effect."""
         if call.refused or call.served_from is not None or call.outcome is Outcome.NOT_EXECUTED:
             return ()
         if call.result_digest is None or call.fingerprint is None or call.arguments is None:
             return ()
         failing = call.outcome is not Outcome.OK
-        outcome, named = self._outcome(call, failing=failing)
+        outcome, named = self._outcome(call, texts, failing=failing)
         key = (call.tool, outcome)
         family = self._families.get(key)
         form = form_of(call.arguments)
         if failing and family is None:
             family = self._adopt_textless(key, form, named)
         if family is None or self._broken(family, failing=failing):
-            self._begin(key, call, form, named)
-            self._hear_result(call)
+            self._keep(key, _First(call.step, form, named, call.fingerprint))
+            self._hear_result(call, texts)
             return ()
+        self._forget(key)
+        if isinstance(family, _First):
+            family = _Family.of(family)
         links = [(likeness(member.form, form, failing=failing), member) for member in family.members]
         if named != family.named:
             links = [(max(likest, Likeness.TOKEN), member) for likest, member in links]
         likest = min(likest for likest, _ in links)
         latest, family.named = family.members[-1].form, named
         joined = self._join(family, call, links, form)
-        self._families.move_to_end(key)
-        return self._judge(family, call, joined, latest, likest, failing=failing)
+        self._keep(key, family)
+        return self._judge(family, call, texts, joined, latest, likest, failing=failing)
 
-    def _outcome(self, call: ToolCall, *, failing: bool) -> tuple[bytes, bytes]:
+    def _outcome(self, call: ToolCall, texts: Texts, *, failing: bool) -> tuple[bytes, bytes]:
         """Identity of the outcome without the caller's own words; for failures with and without quoted names."""
         result = call.result
         if call.result_digest is None or (isinstance(result, str) and len(result) > _MASKED_CHARS and not failing):
             return call.result_digest or b"", b""
-        content = "" if result is None else text.text_of(result, 2 * _MASKED_CHARS)
+        content = text.text_of(texts.bare, 2 * _MASKED_CHARS)
         if failing and not content:
             return _TEXTLESS, b""
-        content = without_arguments(content, call.arguments)
         if failing:
-            return _failure(_QUOTED.sub(" ", content)) + b"!", _failure(content)
+            masked = text.mask(content)
+            return _digest(_only_words(_QUOTED.sub(" ", masked))) + b"!", _digest(_only_words(masked))
         return _digest("\n".join(sorted(content.split("\n")))), b""
 
     def _adopt_textless(self, key: tuple[str, bytes], form: Form, named: bytes) -> _Family | None:
@@ -121,24 +153,29 @@ class Near:
         family = self._families.get(textless)
         if family is None:
             return None
+        if isinstance(family, _First):
+            family = _Family.of(family)
         if min(likeness(member.form, form, failing=True) for member in family.members) is not Likeness.WORDS:
             return None
+        self._forget(textless)
         family.named = named
-        self._families[key] = self._families.pop(textless)
         return family
 
-    def _broken(self, family: _Family, *, failing: bool) -> bool:
+    def _broken(self, family: _Family | _First, *, failing: bool) -> bool:
         if self._marks.write > family.step:
             return True
         return self._marks.intent > family.step and not failing
 
-    def _begin(self, key: tuple[str, bytes], call: ToolCall, form: Form, named: bytes) -> None:
-        family = _Family(call.step, deque([_Member(form)], maxlen=_MAX_MEMBERS), named, evidence=[call.step])
-        family.kinds.add(call.fingerprint or b"")
+    def _keep(self, key: tuple[str, bytes], family: _Family | _First) -> None:
+        self._forget(key)
         self._families[key] = family
-        self._families.move_to_end(key)
-        if len(self._families) > _MAX_FAMILIES:
-            self._families.popitem(last=False)
+        self._kept_chars += family.size
+        while len(self._families) > _MAX_FAMILIES or (self._kept_chars > _MAX_CHARS and len(self._families) > 1):
+            self._forget(next(iter(self._families)))
+
+    def _forget(self, key: tuple[str, bytes]) -> None:
+        if (family := self._families.pop(key, None)) is not None:
+            self._kept_chars -= family.size
 
     def _join(self, family: _Family, call: ToolCall, links: Sequence[tuple[Likeness, _Member]], form: Form) -> _Member:
         changed = self._marks.stir if call.outcome is not Outcome.OK else self._marks.doubt
@@ -164,11 +201,19 @@ class Near:
         return joined
 
     def _judge(
-        self, family: _Family, call: ToolCall, joined: _Member, latest: Form, likest: Likeness, *, failing: bool
+        self,
+        family: _Family,
+        call: ToolCall,
+        texts: Texts,
+        joined: _Member,
+        latest: Form,
+        likest: Likeness,
+        *,
+        failing: bool,
     ) -> Sequence[Finding]:
         if len(family.kinds) < 2:
             return ()
-        for row, kind in self._rows(call, likest, failing=failing):
+        for row, kind in self._rows(texts, likest, failing=failing):
             limits = self._run.settings.limits(row, call.tool)
             if family.doubted:
                 limits = limits.raised_by(1)
@@ -182,8 +227,8 @@ class Near:
             return (self._finding(family, call, row, count, limits, failing=failing),)
         return ()
 
-    def _rows(self, call: ToolCall, likest: Likeness, *, failing: bool) -> list[tuple[str, Likeness]]:
-        silent = not failing and text.is_short(text.text_of(call.result, 200))
+    def _rows(self, texts: Texts, likest: Likeness, *, failing: bool) -> list[tuple[str, Likeness]]:
+        silent = not failing and text.is_short(texts.answer)
         rows: list[tuple[str, Likeness]] = []
         if likest is Likeness.WORDS:
             rows.append(("near_token" if silent else "near_words", Likeness.WORDS))
@@ -199,9 +244,9 @@ class Near:
         """Whether the new values come from an earlier result or message: then they are work on a list."""
         return bool(changed) and all(any(word in heard for heard in self._heard) for word in changed)
 
-    def _hear_result(self, call: ToolCall) -> None:
+    def _hear_result(self, call: ToolCall, texts: Texts) -> None:
         if call.outcome is Outcome.OK:
-            self._heard.append(text.text_of(call.result, _HEARD_CHARS)[:_HEARD_CHARS])
+            self.hear(texts.answer)
 
     def _finding(
         self, family: _Family, call: ToolCall, row: str, count: int, limits: Limits, *, failing: bool
@@ -227,9 +272,9 @@ class Near:
         )
 
 
-def _failure(content: str) -> bytes:
-    """Identity of an error text: numbers masked, and its words alone, since data is shown in many ways."""
-    return _digest(" ".join(_WORD.findall(text.mask(content))))
+def _only_words(masked: str) -> str:
+    """An error text without its signs, since data is shown in many ways."""
+    return " ".join(_WORD.findall(masked))
 
 
 def _digest(content: str) -> bytes:

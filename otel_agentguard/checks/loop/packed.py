@@ -1,7 +1,8 @@
-"""What a run has seen, packed: a few bytes an entry, bounded, the oldest of a bucket replaced.
+"""What a run has seen, packed: a few bytes an entry, bounded, the least recently used of a bucket replaced.
 
 A Python dict costs a hundred bytes an entry; a long run would either forget too soon or cost too
-much. Both classes are hash tables of fixed buckets over flat arrays, keyed by 64 bits.
+much. Both classes are hash tables of small buckets over flat arrays, keyed by 64 bits. A bucket is
+filled from its first place on; when all its places are taken, their order tells their age.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from array import array
 from xxhash import xxh3_64_intdigest
 
 _WAYS = 4
+_LAST = _WAYS - 1
 _FIRST_BUCKETS = 16
 _MASK = 0xFFFFFFFFFFFFFFFF
 
@@ -22,14 +24,12 @@ class PackedSet:
         max_entries: Most entries that are kept, a power of two.
     """
 
-    __slots__ = ("_buckets", "_count", "_keys", "_max_buckets", "_turn")
+    __slots__ = ("_buckets", "_keys", "_max_buckets")
 
     def __init__(self, max_entries: int) -> None:
         self._max_buckets = max(max_entries // _WAYS, _FIRST_BUCKETS)
         self._buckets = _FIRST_BUCKETS
         self._keys = array("Q", bytes(8 * _WAYS * self._buckets))
-        self._count = 0
-        self._turn = 0
 
     def add(self, key: int) -> bool:
         """Note a key.
@@ -40,37 +40,31 @@ class PackedSet:
         key = (key & _MASK) or 1
         keys = self._keys
         first = (key % self._buckets) * _WAYS
-        for place in range(first, first + _WAYS):
-            held = keys[place]
-            if held == key:
-                return False
-            if not held:
-                keys[place] = key
-                self._count += 1
-                return True
-        if self._buckets < self._max_buckets and self._count * 2 > len(keys):
+        bucket = keys[first : first + _WAYS]
+        if key in bucket:
+            if bucket[_LAST]:
+                _renew(keys, first, bucket.index(key), key)
+            return False
+        if not bucket[_LAST]:
+            keys[first + bucket.index(0)] = key
+            return True
+        if self._buckets < self._max_buckets:
             self._grow()
             return self.add(key)
-        self._turn = (self._turn + 1) % _WAYS
-        keys[first + self._turn] = key
+        _renew(keys, first, 0, key)
         return True
+
+    def __contains__(self, key: int) -> bool:
+        key = (key & _MASK) or 1
+        first = (key % self._buckets) * _WAYS
+        return key in self._keys[first : first + _WAYS]
 
     def _grow(self) -> None:
         old = self._keys
         self._buckets *= 2
         self._keys = array("Q", bytes(8 * _WAYS * self._buckets))
-        self._count = 0
-        for key in old:
-            if key:
-                self._place(key)
-
-    def _place(self, key: int) -> None:
-        first = (key % self._buckets) * _WAYS
-        for place in range(first, first + _WAYS):
-            if not self._keys[place]:
-                self._keys[place] = key
-                self._count += 1
-                return
+        for key in filter(None, old):
+            self.add(key)
 
     @property
     def size_bytes(self) -> int:
@@ -79,33 +73,35 @@ class PackedSet:
 
 
 class PackedMap:
-    """A 32-bit value for each key seen; 12 bytes an entry.
+    """A value for each key seen; 12 bytes an entry, or 16.
 
     Args:
         max_entries: Most entries that are kept, a power of two.
+        wide: Values have 64 bits, else 32.
     """
 
-    __slots__ = ("_buckets", "_count", "_keys", "_max_buckets", "_turn", "_values")
+    __slots__ = ("_buckets", "_keys", "_max_buckets", "_values")
 
-    def __init__(self, max_entries: int) -> None:
+    def __init__(self, max_entries: int, *, wide: bool = False) -> None:
         self._max_buckets = max(max_entries // _WAYS, _FIRST_BUCKETS)
         self._buckets = _FIRST_BUCKETS
         self._keys = array("Q", bytes(8 * _WAYS * self._buckets))
-        self._values = array("I", bytes(4 * _WAYS * self._buckets))
-        self._count = 0
-        self._turn = 0
+        self._values = array("Q" if wide else "I", [0]) * (_WAYS * self._buckets)
 
     def get(self, key: int) -> int | None:
         """The value of a key; None when it is not known."""
         key = (key & _MASK) or 1
         first = (key % self._buckets) * _WAYS
-        for place in range(first, first + _WAYS):
-            if self._keys[place] == key:
-                return self._values[place]
-        return None
+        bucket = self._keys[first : first + _WAYS]
+        return self._values[first + bucket.index(key)] if key in bucket else None
 
-    def put(self, key: int, value: int) -> int | None:
+    def put(self, key: int, value: int, *, replace: bool = True) -> int | None:
         """Set the value of a key.
+
+        Args:
+            key: Identifies the entry.
+            value: A number of at most as many bits as values have.
+            replace: False keeps the value of a key that is known.
 
         Returns:
             The value that it had; None when the key is new.
@@ -113,31 +109,33 @@ class PackedMap:
         key = (key & _MASK) or 1
         keys = self._keys
         first = (key % self._buckets) * _WAYS
-        for place in range(first, first + _WAYS):
-            held = keys[place]
-            if held == key:
-                earlier = self._values[place]
-                self._values[place] = value
-                return earlier
-            if not held:
-                keys[place] = key
-                self._values[place] = value
-                self._count += 1
-                return None
-        if self._buckets < self._max_buckets and self._count * 2 > len(keys):
+        bucket = keys[first : first + _WAYS]
+        if key in bucket:
+            place = bucket.index(key)
+            held = self._values[first + place]
+            if replace:
+                self._values[first + place] = value
+            if bucket[_LAST]:
+                _renew(self._values, first, place, value if replace else held)
+                _renew(keys, first, place, key)
+            return held
+        if not bucket[_LAST]:
+            place = first + bucket.index(0)
+            keys[place] = key
+            self._values[place] = value
+            return None
+        if self._buckets < self._max_buckets:
             self._grow()
-            return self.put(key, value)
-        self._turn = (self._turn + 1) % _WAYS
-        keys[first + self._turn] = key
-        self._values[first + self._turn] = value
+            return self.put(key, value, replace=replace)
+        _renew(self._values, first, 0, value)
+        _renew(keys, first, 0, key)
         return None
 
     def _grow(self) -> None:
         old = [(key, value) for key, value in zip(self._keys, self._values, strict=True) if key]
         self._buckets *= 2
         self._keys = array("Q", bytes(8 * _WAYS * self._buckets))
-        self._values = array("I", bytes(4 * _WAYS * self._buckets))
-        self._count = 0
+        self._values = array(self._values.typecode, [0]) * (_WAYS * self._buckets)
         for key, value in old:
             self.put(key, value)
 
@@ -150,3 +148,11 @@ class PackedMap:
 def word_identity(word: str) -> int:
     """64 bits that are the same in every process, unlike `hash()` of a text."""
     return xxh3_64_intdigest(word.encode("utf-8", "surrogatepass"))
+
+
+def _renew(places: array[int], first: int, gone: int, latest: int) -> None:
+    """Drop the entry at place `gone` of a full bucket, and put `latest` at its end."""
+    last = first + _LAST
+    gone += first
+    places[gone:last] = places[gone + 1 : last + 1]
+    places[last] = latest

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
+from otel_agentguard.checks.loop.answers import Texts
 from otel_agentguard.checks.loop.grades import Answer, Grade
 from otel_agentguard.checks.loop.marks import Marks
 from otel_agentguard.events import Outcome
@@ -84,12 +85,13 @@ class Streak:
         if len(self.evidence) > _MAX_EVIDENCE:
             del self.evidence[1]
 
-    def take(self, digest: bytes, answer: Answer | None, *, known: bool, back_to_back: bool) -> None:
+    def take(self, digest: bytes, answer: Answer | None, texts: Texts, *, known: bool, back_to_back: bool) -> None:
         """Count one more result.
 
         Args:
             digest: Its identity.
             answer: Its comparable form; None when it equals the latest one.
+            texts: The texts of the call.
             known: Whether this call has given this result at any time in the run.
             back_to_back: Nothing new was learned since the last time.
         """
@@ -101,7 +103,7 @@ class Streak:
         else:
             self.grade = Grade.NEW
             if answer is not None and self.answer is not None:
-                self.grade = answer.grade_after(self.answer)
+                self.grade = answer.grade_after(self.answer, texts.answer)
             self._take_other(digest, known=known, back_to_back=back_to_back)
         self.ungraded = self.digest is None
         if answer is not None:

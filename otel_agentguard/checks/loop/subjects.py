@@ -3,6 +3,9 @@
 Two ways to share a subject: free text about the same things, or lookups that fail or come back
 empty and share one rare identifier. Judged by what the answers add, never by likeness alone: in
 ordinary work a subject is asked about many times, and each answer says something.
+
+Answers are read when it matters. Nothing can be found before a subject has been asked about as often as
+the limit says, so its latest answers are kept unread until then, and read together.
 """
 
 from __future__ import annotations
@@ -11,21 +14,20 @@ import re
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from xxhash import xxh3_128_digest
 
 from otel_agentguard import text, words
-from otel_agentguard.checks.loop.answers import echoes, own_words
+from otel_agentguard.checks.loop.answers import Texts
 from otel_agentguard.checks.loop.likeness import is_prose
 from otel_agentguard.checks.loop.marks import Marks
-from otel_agentguard.checks.loop.packed import PackedSet, word_identity
 from otel_agentguard.events import Effect, Outcome, Similarity, ToolCall
 from otel_agentguard.findings import CheckName, Finding, Kind, Limits, Severity
 from otel_agentguard.protocols import Embedder, RunInfo
 
 _MAX_SUBJECTS = 4
 _MAX_SUBJECT_WORDS = 64
-_MAX_KNOWN_WORDS = 1024
 _MAX_IDENTIFIERS = 64
 _MAX_IDENTIFIERS_A_CALL = 8
 _MAX_EVIDENCE = 10
@@ -33,40 +35,116 @@ _SHARED_SUBJECT = 0.5
 _CLOSE_MEANING = 0.6
 _NEW_SHARE = 0.15
 _ANSWER_CHARS = 4000
+_MAX_UNREAD = 8
+_UNREAD_CHARS = 16_000
+_READ_CHARS = 8000
 _SAYS_LITTLE_CHARS = 40
 _RARE_CHARS = 6
 _LOOKUP_CHARS = 400
-_IDENTIFIER = re.compile(r"\w+(?:[-./:]+\w+)+|[^\W\d]+_\w+|[a-z]+[A-Z]\w*|[^\W\d]+\d\w*")
+_JOINED = re.compile(r"\w++(?:[-./:]++\w++)*+")
+_JOINT = re.compile(r"[-./:]")
+_RARE = re.compile(r"[^\W\d]+_\w+|[a-z]+[A-Z]\w*|[^\W\d]+\d\w*")
 _QUOTED = re.compile(r"'[^']{0,400}'|\"[^\"]{0,400}\"")
 _CHANGES = frozenset({Effect.WRITE, Effect.SIDE_EFFECT})
 
 
 @dataclass(slots=True, eq=False)
 class _Asked:
+    """What was asked about one thing without learning anything new.
+
+    Attributes:
+        step: When it was asked about last.
+        count: How many calls in a row, the first of which may have brought something.
+        call: Identity of the first of them.
+        varied: They are not all the same call, which the exact layer would count.
+        evidence: Their steps.
+    """
+
     step: int
-    count: int = 1
-    calls: set[bytes] = field(default_factory=set)
+    count: int = 0
+    call: bytes | None = None
+    varied: bool = False
     evidence: list[int] = field(default_factory=list)
 
-    def note(self, call: ToolCall) -> None:
-        self.step = call.step
-        self.evidence.append(call.step)
+    def begin(self) -> None:
+        """Start counting anew."""
+        self.count = 0
+        self.varied = False
+        self.evidence.clear()
+
+    def note(self, step: int, call: bytes | None) -> None:
+        """Count one more."""
+        if not self.count:
+            self.call = call
+        self.varied = self.varied or call != self.call
+        self.count += 1
+        self.evidence.append(step)
         if len(self.evidence) > _MAX_EVIDENCE:
             del self.evidence[1]
-        if call.fingerprint is not None and len(self.calls) < _MAX_EVIDENCE:
-            self.calls.add(call.fingerprint)
 
 
 @dataclass(slots=True, eq=False)
 class _Lookup(_Asked):
-    errors: set[int] = field(default_factory=set)
+    """Lookups of one identifier.
+
+    Attributes:
+        errors: Identities of the errors that they came to.
+    """
+
+    errors: list[int] = field(default_factory=list)
+
+
+class _Told(NamedTuple):
+    """An answer that nobody has read yet; without text where it was given before."""
+
+    step: int
+    call: bytes | None
+    content: str | None
 
 
 @dataclass(slots=True, eq=False)
 class _Subject(_Asked):
+    """Questions about one subject.
+
+    Attributes:
+        question: The latest one.
+        words: What they are about.
+        meaning: What they mean, where an embedder is in use.
+        unread: The latest answers, oldest first.
+        read: Answers before those, as far as they are kept.
+        digests: Identities of the latest answers.
+    """
+
+    question: str = ""
     words: set[str] = field(default_factory=set)
     meaning: Sequence[float] | None = None
-    known: PackedSet = field(default_factory=lambda: PackedSet(_MAX_KNOWN_WORDS))
+    unread: list[_Told] = field(default_factory=list)
+    read: deque[str] = field(default_factory=deque)
+    digests: deque[bytes] = field(default_factory=lambda: deque(maxlen=_MAX_UNREAD))
+
+    def unread_chars(self) -> int:
+        """Characters of the unread answers."""
+        return sum([len(told.content) for told in self.unread if told.content])
+
+    def read_all(self) -> None:
+        """Count what the unread answers bring."""
+        known: set[str] | None = None
+        for told in self.unread:
+            adds = False
+            if told.content is not None:
+                if known is None:
+                    known = set(text.words("\n".join(self.read)))
+                said = text.words(told.content)
+                adds = len(said - known) > _NEW_SHARE * len(said)
+                known |= said
+                self.read.append(told.content)
+            if adds:
+                self.begin()
+            self.note(told.step, told.call)
+        self.unread.clear()
+        spare = sum(map(len, self.read)) - _READ_CHARS
+        while spare > 0 and len(self.read) > 1:
+            spare -= len(self.read.popleft())
 
 
 class Subjects:
@@ -84,108 +162,118 @@ class Subjects:
         self._run = run
         self._marks = marks
         self._embedder = embedder
-        self._subjects: deque[_Subject] = deque(maxlen=_MAX_SUBJECTS)
+        self._subjects: list[_Subject] = []
         self._identifiers: OrderedDict[str, _Lookup] = OrderedDict()
 
-    def after(self, call: ToolCall) -> Sequence[Finding]:
+    def after(self, call: ToolCall, texts: Texts) -> Sequence[Finding]:
         """Take in a call with its result."""
         if call.refused or call.served_from is not None or call.outcome is Outcome.NOT_EXECUTED:
             return ()
-        if call.arguments is None or call.result_digest is None:
+        if not call.arguments or call.result_digest is None:
             return ()
-        texts = [value for value in call.arguments.values() if isinstance(value, str)]
-        if not texts:
-            return ()
-        prose = [value for value in texts if len(value) < _ANSWER_CHARS and is_prose(value)]
-        if prose and call.effect not in _CHANGES and call.outcome is Outcome.OK:
-            return self._ask(call, " ".join(prose))
-        return self._look_up(call, own_words(call.arguments)[:_ANSWER_CHARS])
+        if call.effect not in _CHANGES and call.outcome is Outcome.OK:
+            prose = [value for value in call.arguments.values() if isinstance(value, str) and _is_question(value)]
+            if prose:
+                return self._ask(call, " ".join(prose), texts)
+        return self._look_up(call, texts)
 
-    def _ask(self, call: ToolCall, question: str) -> Sequence[Finding]:
-        about = set(text.content_words(question))
-        if not about:
-            return ()
-        subject = self._subject_of(about, question)
+    def _ask(self, call: ToolCall, question: str, texts: Texts) -> Sequence[Finding]:
+        subject = next((subject for subject in self._subjects if subject.question == question), None)
         if subject is None:
-            subject = _Subject(call.step, words=about, meaning=self._meaning(question))
-            self._subjects.append(subject)
-            self._adds(subject, call)
-            subject.note(call)
-            return ()
-        if self._marks.write > subject.step or self._marks.intent > subject.step or self._adds(subject, call):
-            subject.count = 1
-            subject.evidence.clear()
-            subject.calls.clear()
-        else:
-            subject.count += 1
-        subject.note(call)
-        if len(subject.words) < _MAX_SUBJECT_WORDS:
-            subject.words |= about
-        return self._judge(call, subject, "prose")
+            about = text.content_words(question)
+            if not about:
+                return ()
+            subject = self._subject_of(about, question)
+            subject.question = question
+            if len(subject.words) < _MAX_SUBJECT_WORDS:
+                subject.words |= about
+        if self._marks.write > subject.step or self._marks.intent > subject.step:
+            subject.read_all()
+            subject.begin()
+        subject.step = call.step
+        self._tell(subject, call, texts)
+        hint = self._run.settings.limits("semantic", call.tool).hint
+        due = hint is not None and subject.count + len(subject.unread) >= hint
+        if due or len(subject.unread) >= _MAX_UNREAD or subject.unread_chars() > _UNREAD_CHARS:
+            subject.read_all()
+            return self._judge(call, subject, "prose")
+        return ()
 
-    def _subject_of(self, about: set[str], question: str) -> _Subject | None:
+    def _tell(self, subject: _Subject, call: ToolCall, texts: Texts) -> None:
+        """Keep an answer unread, where the same was not given lately."""
+        digest = call.result_digest or b""
+        content = None
+        if digest not in subject.digests:
+            subject.digests.append(digest)
+            content = text.text_of(texts.answer, _ANSWER_CHARS)[:_ANSWER_CHARS]
+        subject.unread.append(_Told(call.step, call.fingerprint, content))
+        if subject is not self._subjects[-1]:
+            self._subjects.remove(subject)
+            self._subjects.append(subject)
+        others = self._subjects[:-1]
+        if sum([other.unread_chars() for other in others]) > _UNREAD_CHARS:
+            others[0].read_all()
+
+    def _subject_of(self, about: frozenset[str], question: str) -> _Subject:
         best = max(self._subjects, key=lambda subject: _overlap(about, subject.words), default=None)
         if best is not None and _overlap(about, best.words) >= _SHARED_SUBJECT:
             return best
-        meaning = self._meaning(question)
-        if meaning is None:
-            return None
-        for subject in self._subjects:
-            if subject.meaning is not None and _cosine(meaning, subject.meaning) >= _CLOSE_MEANING:
-                return subject
-        return None
+        meaning = self._embedder.embed([question])[0] if self._embedder is not None else None
+        if meaning is not None:
+            for subject in self._subjects:
+                if subject.meaning is not None and _cosine(meaning, subject.meaning) >= _CLOSE_MEANING:
+                    return subject
+        if len(self._subjects) == _MAX_SUBJECTS:
+            del self._subjects[0]
+        new = _Subject(0, words=set(about), meaning=meaning)
+        self._subjects.append(new)
+        return new
 
-    def _meaning(self, question: str) -> Sequence[float] | None:
-        return self._embedder.embed([question])[0] if self._embedder is not None else None
-
-    def _adds(self, subject: _Subject, call: ToolCall) -> bool:
-        """Whether the answer says something that no earlier one on this subject said."""
-        told = text.words(text.text_of(call.result, _ANSWER_CHARS)[:_ANSWER_CHARS])
-        new = sum(subject.known.add(word_identity(word)) for word in told)
-        return new > _NEW_SHARE * len(told)
-
-    def _look_up(self, call: ToolCall, asked: str) -> Sequence[Finding]:
-        if call.outcome is not Outcome.OK and len(asked) > _LOOKUP_CHARS:
-            return ()
-        content = text.text_of(call.result, _ANSWER_CHARS)
+    def _look_up(self, call: ToolCall, texts: Texts) -> Sequence[Finding]:
+        asked = texts.asked[:_ANSWER_CHARS]
+        if call.outcome is Outcome.OK:
+            if not (text.is_empty_answer(texts.answer) or texts.echoes):
+                self._found(asked)
+                return ()
+            error = None
+        else:
+            if len(asked) > _LOOKUP_CHARS:
+                return ()
+            error = _error_of(text.text_of(texts.answer, _ANSWER_CHARS))
         findings: Sequence[Finding] = ()
         for identifier in _identifiers(asked):
             lookup = self._identifiers.get(identifier)
-            if lookup is not None and self._marks.write > lookup.step:
-                lookup = None
-            tells = self._tells(call, lookup, content, asked)
-            if tells is None:
+            if lookup is None or self._marks.write > lookup.step:
+                lookup = self._begin(identifier, call.step)
+            if error is not None and not self._same_failure(lookup, error):
                 continue
-            if tells:
-                self._identifiers.pop(identifier, None)
-                continue
-            if lookup is None:
-                lookup = _Lookup(call.step, count=0)
-                self._identifiers[identifier] = lookup
-                if len(self._identifiers) > _MAX_IDENTIFIERS:
-                    self._identifiers.popitem(last=False)
-            lookup.count += 1
-            lookup.note(call)
+            lookup.step = call.step
+            lookup.note(call.step, call.fingerprint)
             findings = findings or self._judge(call, lookup, identifier)
         return findings
 
-    def _tells(self, call: ToolCall, lookup: _Lookup | None, content: str, asked: str) -> bool | None:
-        """Whether the answer says something about what was asked; None where it says something else."""
-        if call.outcome is Outcome.OK:
-            return not (text.is_empty_answer(content) or echoes(content, asked))
-        if len(content) <= _SAYS_LITTLE_CHARS:
-            return False
-        error = hash(text.mask(_QUOTED.sub("", content)))
-        if lookup is None or not lookup.errors or error in lookup.errors:
-            if lookup is not None and len(lookup.errors) < _MAX_EVIDENCE:
-                lookup.errors.add(error)
-            return False
-        lookup.errors.add(error)
-        return None
+    def _begin(self, identifier: str, step: int) -> _Lookup:
+        lookup = self._identifiers[identifier] = _Lookup(step)
+        if len(self._identifiers) > _MAX_IDENTIFIERS:
+            self._identifiers.popitem(last=False)
+        return lookup
+
+    def _found(self, asked: str) -> None:
+        """An answer said something: what was asked about is no longer sought in vain."""
+        if any(identifier in asked for identifier in self._identifiers):
+            for identifier in _identifiers(asked):
+                self._identifiers.pop(identifier, None)
+
+    def _same_failure(self, lookup: _Lookup, error: int) -> bool:
+        """Whether a failure says no more than those before."""
+        known = not lookup.errors or error in lookup.errors
+        if error not in lookup.errors and len(lookup.errors) < _MAX_EVIDENCE:
+            lookup.errors.append(error)
+        return known
 
     def _judge(self, call: ToolCall, asked: _Asked, subject: str) -> Sequence[Finding]:
         limits = self._run.settings.limits("semantic", call.tool)
-        if limits.hint is None or asked.count < limits.hint or len(asked.calls) < 2:
+        if limits.hint is None or asked.count < limits.hint or not asked.varied:
             return ()
         call.repeats = max(call.repeats, asked.count - 1)
         call.similarity = call.similarity or Similarity.SEMANTIC
@@ -211,13 +299,26 @@ class Subjects:
         )
 
 
-def _overlap(one: set[str], other: set[str]) -> float:
+def _is_question(value: str) -> bool:
+    return len(value) < _ANSWER_CHARS and is_prose(value)
+
+
+def _overlap(one: frozenset[str], other: set[str]) -> float:
     return len(one & other) / min(len(one), len(other)) if one and other else 0.0
 
 
 def _identifiers(asked: str) -> list[str]:
     """The names in a call that are rare by their form: joined by signs, mixed with digits, or in camel case."""
-    return sorted({name for name in _IDENTIFIER.findall(asked) if len(name) >= _RARE_CHARS})[:_MAX_IDENTIFIERS_A_CALL]
+    found: set[str] = set()
+    for run in _JOINED.findall(asked):
+        if len(run) >= _RARE_CHARS:
+            found.update([run] if _JOINT.search(run) else _RARE.findall(run))
+    return sorted(name for name in found if len(name) >= _RARE_CHARS)[:_MAX_IDENTIFIERS_A_CALL]
+
+
+def _error_of(content: str) -> int | None:
+    """Identity of an error; None where it says too little to tell it from another."""
+    return None if len(content) <= _SAYS_LITTLE_CHARS else hash(text.mask(_QUOTED.sub("", content)))
 
 
 def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
