@@ -14,6 +14,7 @@
             │   ├── EffectInProgress       another caller holds the claim
             │   ├── CompletionNotRecorded  the effect happened, its record did not
             │   └── ResultNotStored        the effect happened, its result was not kept
+            ├── EndpointError         an endpoint of a model cannot be reached or understood
             ├── StoreError            a store or ledger cannot be reached or read
             ├── ConfigError           a setting has no such name or value
             ├── ReadError             a recorded run cannot be read
@@ -130,6 +131,10 @@ class CompletionNotRecorded(EffectError):
 
 class ResultNotStored(EffectError):
     """The effect happened once and is not repeated, but its result was not kept."""
+
+
+class EndpointError(AgentGuardError):
+    """An endpoint of a model cannot be reached, or answers something else than it should."""
 
 
 class StoreError(AgentGuardError):

@@ -26,6 +26,7 @@ from otel_agentguard.events import Effect, ToolSpec
 from otel_agentguard.findings import Limits
 from otel_agentguard.fingerprint import new_key
 from otel_agentguard.guard import Guard, Redact, installed, remove_processor
+from otel_agentguard.outofband import WorksLater
 from otel_agentguard.protocols import Check, Sink
 from otel_agentguard.seams.declare import DeclaredTools
 from otel_agentguard.seams.effects import EffectReports
@@ -183,8 +184,11 @@ def install(
         limits: Limits of the loop check: `Limits` for equal calls, or by row.
         tools: Settings of tools by name, or a `ToolRegistry`.
         budget: Most that one run may use.
-        embedder: Makes embeddings, for checks that ask for one.
-        judge: Judges suspicions, for checks that ask for one.
+        embedder: What tells the loop check the meaning of free texts: `"wordllama"`, a function of a list of
+            texts, or an `Embedder`. Without one, words are compared.
+        judge: Takes a second look at what is suspected, out of band: an `OpenAIJudge`, a function, or any
+            `Judge`. It is shown excerpts of calls and messages: with a judge behind an endpoint these leave
+            the process, and without one none do.
         people: Who opens a turn when a message names no role.
         trust_baggage: Whether a run id that arrives in baggage is believed.
         inject_hints: Whether adapters may add hints to a model request.
@@ -193,6 +197,7 @@ def install(
 
     Raises:
         ConfigError: A setting has no such name or value.
+        MissingExtraError: What a setting needs is not installed.
     """
     names, own_checks = _sorted_checks(checks)
     arguments: dict[str, object] = {
@@ -289,12 +294,16 @@ def _off(settings: Settings) -> AgentGuard:
 
 
 def _build(settings: Settings, parts: Parts, *, by_program: bool) -> AgentGuard:
+    from otel_agentguard.embedders import open_embedder
+    from otel_agentguard.judges import open_judge
     from otel_agentguard.sinks.prometheus import PrometheusSink
     from otel_agentguard.tracing.findings import FindingEvents
 
-    checks = (*default_checks(settings), *parts.checks)
+    embedder = open_embedder(settings.embedder if parts.embedder is None else parts.embedder)
+    judges = [desk for desk in (open_judge(parts.judge),) if desk is not None]
+    checks = (*default_checks(settings, embedder=embedder), *judges, *parts.checks)
     counting = PrometheusSink(parts.registry)
-    sinks: tuple[Sink, ...] = (counting, FindingEvents(), *_registered_sinks(), *parts.sinks)
+    sinks: tuple[Sink, ...] = (counting, FindingEvents(), *judges, *_registered_sinks(), *parts.sinks)
     engine = Engine(checks=checks, settings=settings, sinks=sinks, on_finding=parts.on_finding, approve=parts.approve)
     explicit = settings.mode if by_program or settings.mode_forced is not None else Mode.ENFORCE
     guard = Guard(
@@ -310,6 +319,11 @@ def _build(settings: Settings, parts: Parts, *, by_program: bool) -> AgentGuard:
     )
     made = AgentGuard(settings, engine, guard=guard, registry=counting.registry, by_program=by_program)
     made.undo(counting.close, guard.implicit.close, guard.leave_provider)
+    for late in (embedder, *judges):
+        if isinstance(late, WorksLater):
+            late.redact = late.redact or parts.redact
+            late.tell_failures_to(engine.failed)
+            made.undo(late.close)
     try:
         _keep_effects(made, guard)
         if parts.otlp:

@@ -13,6 +13,7 @@ from typing import Protocol
 from otel_agentguard.config import Settings
 from otel_agentguard.events import Event, ToolSpec
 from otel_agentguard.findings import Finding
+from otel_agentguard.notes import LoggedCall, StopMark, Visit
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -197,12 +198,181 @@ class Decoder(Protocol):
 class Embedder(Protocol):
     """Tells the meaning of texts as vectors."""
 
-    def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
-        """One vector for each text, all of one length.
+    def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float] | None]:
+        """One vector for each text, all of one length; None for a text whose vector is not known yet.
 
-        Called under the run's lock for short texts, so it must answer within a millisecond; a slow one
-        belongs behind a cache or a judge.
+        Called under the run's lock for short texts, from any thread, so it must answer within a millisecond
+        and must not wait. What takes longer answers None, finds the vector in a thread of its own, and gives
+        it when the text is asked for again.
         """
+        ...
+
+
+class LateEmbedder(Embedder, Protocol):
+    """An embedder that takes longer than it may be waited for."""
+
+    def prepare(self, texts: Sequence[str]) -> None:
+        """Take in texts that will be asked for soon, such as the arguments of a call that is about to run.
+
+        Called under the run's lock, like `embed`.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Excerpt:
+    """What happened at one step, as a judge reads it: shortened, and redacted where the guard redacts.
+
+    Attributes:
+        step: The step.
+        agent: Who acted.
+        what: The kind of event, with the name of the tool or of the receiver.
+        said: Arguments of a call, or the text of a message.
+        answered: Result of a call; empty for a message.
+    """
+
+    step: int
+    agent: str
+    what: str
+    said: str
+    answered: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspicion:
+    """What a judge is asked: whether a part of a run goes round in circles.
+
+    Attributes:
+        run_id: The run.
+        finding: What made the guard suspicious; `evidence` names the steps.
+        excerpts: The steps from the first of those on, the latest ones where there are many.
+    """
+
+    run_id: str
+    finding: Finding
+    excerpts: tuple[Excerpt, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a judge says.
+
+    Attributes:
+        loop: Whether the run goes round in circles.
+        confidence: How sure the judge is, 0 to 1.
+        reason: Why, in a sentence for people. It never reaches the model of the run: what was judged may have
+            talked the judge into it.
+    """
+
+    loop: bool
+    confidence: float = 1.0
+    reason: str = ""
+
+
+class Judge(Protocol):
+    """Takes a second look at what the cheap layers suspect."""
+
+    def judge(self, question: Suspicion) -> Verdict:
+        """Say whether the suspicion holds.
+
+        Called from one thread of the guard, outside of every lock; it may take its time and should have
+        a time limit of its own, since the next question waits for it. What it raises is counted, and
+        after some failures in a row it is left alone for a while.
+        """
+        ...
+
+
+class Store(Protocol):
+    """Keeps what one session leaves for later ones.
+
+    Thread safe, and safe to open from several processes. Every method may block and may raise
+    `StoreError`; callers that must not wait ask it through `Patience`. What an audience left is shown to
+    that audience only. Beyond its limits the least recently used goes; visits and calls older than the
+    retention are not shown and go in time.
+    """
+
+    @property
+    def url(self) -> str:
+        """Where it is, without a password."""
+        ...
+
+    def secret(self) -> bytes:
+        """A random key of 32 bytes, made when first asked for, the same for everybody who opens the store."""
+        ...
+
+    def record(self, visits: Sequence[Visit], calls: Sequence[LoggedCall]) -> None:
+        """Keep visits and calls.
+
+        What is known of a resource or call is replaced; counts add up, the first time stays, and None
+        replaces nothing but versions, results and excerpts.
+        """
+        ...
+
+    def visits(self, audience: str, *, resources: Sequence[str] | None = None, limit: int = 100) -> Sequence[Visit]:
+        """What was read, the latest first.
+
+        Args:
+            audience: Digest of the audience.
+            resources: Only these; None for all.
+            limit: Most that are given.
+        """
+        ...
+
+    def calls(
+        self,
+        audience: str,
+        *,
+        call: str | None = None,
+        resource: str | None = None,
+        tool: str | None = None,
+        limit: int = 100,
+    ) -> Sequence[LoggedCall]:
+        """What was called, the latest first.
+
+        Args:
+            audience: Digest of the audience.
+            call: Only this call.
+            resource: Only calls that touched this.
+            tool: Only calls of this tool.
+            limit: Most that are given.
+
+        Raises:
+            ValueError: Not exactly one of `call`, `resource` and `tool` is given.
+        """
+        ...
+
+    def put_stop(self, mark: StopMark) -> None:
+        """Keep the mark of a stopped run; an earlier one of the same run is replaced."""
+        ...
+
+    def find_stop(
+        self, namespace: str, *, run_id: str | None = None, conversation: str | None = None
+    ) -> StopMark | None:
+        """The mark of a run, else the latest one of a conversation; None where neither is marked."""
+        ...
+
+    def stops(self, namespace: str, *, limit: int = 100) -> Sequence[StopMark]:
+        """The marks of an application, the latest first."""
+        ...
+
+    def release_stop(self, namespace: str, run_id: str) -> bool:
+        """Take the mark of a run away.
+
+        Returns:
+            Whether there was one.
+        """
+        ...
+
+    def gc(self, older_than_s: float) -> int:
+        """Drop visits, calls and marks that are older than so many seconds.
+
+        Returns:
+            How many went.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of connections; the next use opens them again."""
         ...
 
 
