@@ -19,6 +19,7 @@ from otel_agentguard.memory.lexicon import (
     GERMAN_DETERMINERS,
     MODALITY,
     PLACEHOLDERS,
+    POSSIBLE,
     ROLE_WORDS,
     WEAK_WORDS,
 )
@@ -71,12 +72,14 @@ class Clause:
     Attributes:
         items: What has to be found, in order.
         labels: Stems that name what a number of the clause is a number of.
+        possible: It claims no more than that something is possible.
         deed: The deed in the outside world that it says was done; None where it says none.
         text: The clause as it was read.
     """
 
     items: tuple[Item, ...]
     labels: frozenset[str]
+    possible: bool
     deed: str | None
     text: str
 
@@ -212,6 +215,7 @@ def _clauses(text: str, label: str, spoken: str) -> list[Clause]:
         Clause(
             items,
             of_entry | named[group[0].sentence],
+            any(token.word.text.casefold() in POSSIBLE for token in group),
             _deed(group, text),
             " ".join(token.word.text for token in group),
         )

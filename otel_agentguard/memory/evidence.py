@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from otel_agentguard.events import Evidence
-from otel_agentguard.memory.observations import EVIDENCE, Observations, Producer
+from otel_agentguard.memory.observations import Observations
 from otel_agentguard.memory.passages import index_keys, quotable
+from otel_agentguard.memory.shelves import EVIDENCE, Producer
 from otel_agentguard.memory.verdicts import Reason
 
 _MAX_CITED = 64

@@ -17,8 +17,9 @@ from otel_agentguard.memory.claims import Claim, is_placeholder, normal_value, r
 from otel_agentguard.memory.corrections import Corrections
 from otel_agentguard.memory.evidence import Cited, cited
 from otel_agentguard.memory.intake import PEOPLE, Intake
-from otel_agentguard.memory.observations import EVIDENCE, Observations, Producer
+from otel_agentguard.memory.observations import Observations
 from otel_agentguard.memory.recall import MemoryBook, Recalled
+from otel_agentguard.memory.shelves import EVIDENCE, Producer
 from otel_agentguard.memory.support import Scope, Support, find_support, in_other_language
 from otel_agentguard.memory.verdicts import (
     SENTENCES,

@@ -24,8 +24,9 @@ from otel_agentguard.events import (
 from otel_agentguard.memory.claims import key_words, text_of
 from otel_agentguard.memory.corrections import Corrections
 from otel_agentguard.memory.marks import without_marked
-from otel_agentguard.memory.observations import Observations, Producer
+from otel_agentguard.memory.observations import Observations
 from otel_agentguard.memory.recall import Trust
+from otel_agentguard.memory.shelves import Producer
 from otel_agentguard.memory.text import TokenKind, read
 
 PEOPLE = frozenset({"user", "human"})

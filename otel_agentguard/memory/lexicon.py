@@ -95,12 +95,15 @@ SWITCHED_OFF = _words(
 
 HEDGES = _words(
     """
-    might perhaps maybe probably possibly presumably vielleicht wahrscheinlich vermutlich möglicherweise eventuell
+    might may perhaps maybe probably possibly presumably vielleicht wahrscheinlich vermutlich möglicherweise eventuell
     womöglich возможно вероятно наверное наверно видимо предположительно
     """
 )
 CJK_HEDGE = re.compile("可能|也许|大概|或许|估计")
 """Words by which somebody only guesses."""
+
+POSSIBLE = _words("can could able allowed permitted kann können könnte darf möglich может могут можно 可以 能够")
+"""Words that claim no more than that something is possible."""
 
 WHETHER = _words("if whether ob falls ли если")
 CJK_WHETHER = re.compile("是否|吗")

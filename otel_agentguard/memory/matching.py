@@ -224,7 +224,7 @@ def shows(clause: Clause, matched: Match, *, strict: bool = False) -> bool:
         matched: What was found of it.
         strict: It takes `ENOUGH`, whatever is said last.
     """
-    if matched.opposed or matched.swapped or matched.guessed or not matched.own:
+    if matched.opposed or matched.swapped or (matched.guessed and not clause.possible) or not matched.own:
         return False
     if any(item.hard and place not in matched.found for place, item in enumerate(clause.items)):
         return False

@@ -8,12 +8,9 @@ Indexing begins with the first search; a run that never writes to memory pays fo
 from __future__ import annotations
 
 import sys
-from array import array
-from bisect import bisect_left
 from collections import OrderedDict, deque
-from collections.abc import Collection, Iterable, Iterator, MutableSequence
-from dataclasses import dataclass, field
-from enum import IntEnum
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from heapq import nlargest
 from itertools import islice
 from math import log2
@@ -21,8 +18,8 @@ from operator import attrgetter, itemgetter
 
 from otel_agentguard.errors import ConfigError
 from otel_agentguard.memory.matching import Reading
-from otel_agentguard.memory.passages import KEY_BITS, index_keys, quotable
-from otel_agentguard.memory.stems import language
+from otel_agentguard.memory.passages import index_keys, quotable
+from otel_agentguard.memory.shelves import EVIDENCE, Observation, Producer, Shelf, stands_in
 
 MAX_BYTES = 1 << 20
 """Text that one run keeps by default."""
@@ -30,11 +27,6 @@ MAX_BYTES = 1 << 20
 MAX_TEXT = 64 * 1024
 """Characters of one observation that are kept: three quarters from its head, the rest from its end."""
 
-PASSAGE = 400
-"""Characters of a passage, about."""
-
-_OVERLAP = 80
-_BLOCKS = 8
 _MIN_BYTES = 4096
 _MAX_STEPS = 65_536
 _MAX_DEEDS = 256
@@ -44,81 +36,7 @@ _MAX_RECALLED_BYTES = 128 * 1024
 _KEPT_READINGS = 64
 _COMMON = 200
 _CANDIDATES = 24
-_WHOLE = 4000
-_SAMPLE = 300
 _WORTH_READING = 0.4
-_PLACE_BITS = 64 - KEY_BITS
-_PLACE_MASK = (1 << _PLACE_BITS) - 1
-
-
-class Producer(IntEnum):
-    """Who made an event; only what a user, a tool or an outside event says is evidence."""
-
-    NONE = 0
-    USER = 1
-    TOOL = 2
-    OUTSIDE = 3
-    AGENT = 4
-    PLAN = 5
-    RECALLED = 6
-    FAILED = 7
-    UNCAPTURED = 8
-    OTHER = 9
-
-
-EVIDENCE = frozenset({Producer.USER, Producer.TOOL, Producer.OUTSIDE})
-
-
-@dataclass(slots=True, eq=False)
-class Observation:
-    """One thing that was observed.
-
-    Attributes:
-        step: Where in the run.
-        producer: Who made it.
-        text: What was observed.
-        about: The name of the tool, a line break, and its short arguments; empty for what a user said.
-        resources: What it was read from.
-        digest: Identity of the content; with `resources` it is the version of a file.
-        cut: Its middle was left out because it is longer than `MAX_TEXT`.
-        passages: Begin and end of each passage in `text`.
-        block: The part of the store that it lies in; None before it is stored.
-        first: Number of its first passage there.
-    """
-
-    step: int
-    producer: Producer
-    text: str
-    about: str = ""
-    resources: tuple[str, ...] = ()
-    digest: bytes | None = None
-    cut: bool = False
-    passages: tuple[tuple[int, int], ...] = ()
-    block: _Block | None = None
-    first: int = 0
-    _language: str | None = None
-
-    @property
-    def language(self) -> str:
-        """What its beginning is written in; empty where that does not tell."""
-        if self._language is None:
-            self._language = language(self.text[:_SAMPLE])
-        return self._language
-
-    def contains(self, quote: str) -> bool:
-        """Whether a quote, brought to `quotable` form, stands in the text at the bounds of words."""
-        if not quote:
-            return False
-        if len(self.text) <= _WHOLE:
-            return _stands_in(quote, quotable(self.text))
-        longest = max(quote.split(), key=len)
-        reach = 3 * len(quote) + PASSAGE
-        for begin, end in self.passages:
-            if longest in self.text[begin:end].casefold():
-                around = self.text[max(0, begin - reach) : end + reach]
-                if _stands_in(quote, quotable(around)):
-                    return True
-        return False
 
 
 @dataclass(slots=True, eq=False)
@@ -158,105 +76,6 @@ class Hit:
     place: int
 
 
-@dataclass(slots=True, eq=False)
-class _Block:
-    """A part of a shelf that is dropped as a whole.
-
-    Its index is one number a key and passage: the key above, the passage below, sorted when it is searched.
-    """
-
-    size: int = 0
-    observations: list[Observation] = field(default_factory=list)
-    passages: list[tuple[Observation, int]] = field(default_factory=list)
-    postings: MutableSequence[int] = field(default_factory=list)
-    ordered: bool = True
-
-    def index(self, observation: Observation) -> None:
-        observation.first = len(self.passages)
-        for place, (begin, end) in enumerate(observation.passages):
-            number = len(self.passages)
-            self.passages.append((observation, place))
-            self.postings.extend([key << _PLACE_BITS | number for key in index_keys(observation.text[begin:end])])
-        self.ordered = False
-
-    def seal(self) -> None:
-        """Nothing is added any more: pack the index."""
-        self.postings = array("Q", sorted(self.postings))
-        self.ordered = True
-
-    def range_of(self, key: int) -> tuple[int, int]:
-        """Where the postings of a key begin and end."""
-        self._order()
-        begin = key << _PLACE_BITS
-        low = bisect_left(self.postings, begin)
-        if low == len(self.postings) or self.postings[low] >> _PLACE_BITS != key:
-            return low, low
-        return low, bisect_left(self.postings, begin + _PLACE_MASK + 1, low)
-
-    def numbers(self, low: int, high: int) -> list[int]:
-        """Numbers of the passages of a range of postings."""
-        return [posting & _PLACE_MASK for posting in self.postings[low:high]]
-
-    def holds(self, key: int, number: int) -> bool:
-        """Whether a passage has a key."""
-        self._order()
-        posting = key << _PLACE_BITS | number
-        at = bisect_left(self.postings, posting)
-        return at < len(self.postings) and self.postings[at] == posting
-
-    def _order(self) -> None:
-        if not self.ordered:
-            self.postings = sorted(self.postings)
-            self.ordered = True
-
-    @property
-    def index_bytes(self) -> int:
-        return len(self.postings) * (8 if isinstance(self.postings, array) else 40)
-
-
-class _Shelf:
-    """Observations of one sort, oldest dropped first."""
-
-    __slots__ = ("blocks", "cut", "dropped", "limit", "size")
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.blocks: deque[_Block] = deque()
-        self.size = 0
-        self.dropped = 0
-        self.cut = 0
-
-    def add(self, observation: Observation, *, index: bool) -> list[Observation]:
-        """Keep one; returns what was dropped for it."""
-        size = sys.getsizeof(observation.text) + sys.getsizeof(observation.about)
-        if not self.blocks or self.blocks[-1].size + size > self.limit // _BLOCKS:
-            if self.blocks and self.blocks[-1].postings:
-                self.blocks[-1].seal()
-            self.blocks.append(_Block())
-        block = self.blocks[-1]
-        block.observations.append(observation)
-        observation.block = block
-        block.size += size
-        self.size += size
-        self.cut += observation.cut
-        if index:
-            block.index(observation)
-        gone: list[Observation] = []
-        while self.size > self.limit and len(self.blocks) > 1:
-            oldest = self.blocks.popleft()
-            self.size -= oldest.size
-            gone += oldest.observations
-        self.dropped += len(gone)
-        return gone
-
-    def index_all(self) -> None:
-        for block in self.blocks:
-            for observation in block.observations:
-                block.index(observation)
-            if block is not self.blocks[-1]:
-                block.seal()
-
-
 class Observations:
     """The observed text of one run, the deeds that succeeded, and what was recalled. Not thread safe."""
 
@@ -272,8 +91,8 @@ class Observations:
         """
         if max_bytes < _MIN_BYTES:
             raise ConfigError(f"max_bytes={max_bytes} keeps nothing; the least is {_MIN_BYTES}")
-        self._users = _Shelf(max_bytes // 4)
-        self._tools = _Shelf(max_bytes - max_bytes // 4)
+        self._users = Shelf(max_bytes // 4)
+        self._tools = Shelf(max_bytes - max_bytes // 4)
         self._by_step: dict[int, Observation] = {}
         self._kinds = bytearray()
         self._first_step = 1
@@ -341,7 +160,7 @@ class Observations:
         if cut:
             head = MAX_TEXT * 3 // 4
             text = text[:head] + "\n" + text[head - MAX_TEXT :]
-        observation = Observation(step, producer, text, about, resources, digest, cut, tuple(_passages(text)))
+        observation = Observation(step, producer, text, about, resources, digest, cut)
         shelf = self._users if producer is Producer.USER else self._tools
         for gone in shelf.add(observation, index=self._indexing):
             self._by_step.pop(gone.step, None)
@@ -380,7 +199,7 @@ class Observations:
         return [
             (known, step)
             for known, step in self._recalled.items()
-            if _stands_in(plain, known) or _stands_in(known, plain)
+            if stands_in(plain, known) or stands_in(known, plain)
         ]
 
     def search(self, keys: Iterable[int], producers: Collection[Producer], *, most: int = 8) -> list[Hit]:
@@ -425,7 +244,7 @@ class Observations:
         """The latest observations of some producers, latest first."""
         newest: list[Observation] = []
         for shelf in (self._users, self._tools):
-            newest += islice((one for one in _kept(shelf) if one.producer in producers), most)
+            newest += islice((one for one in shelf.latest_first() if one.producer in producers), most)
         return nlargest(most, newest, key=attrgetter("step"))
 
     def _start_indexing(self) -> None:
@@ -434,7 +253,7 @@ class Observations:
             self._users.index_all()
             self._tools.index_all()
 
-    def _search_shelf(self, shelf: _Shelf, wanted: list[int], producers: Collection[Producer]) -> list[Hit]:
+    def _search_shelf(self, shelf: Shelf, wanted: list[int], producers: Collection[Producer]) -> list[Hit]:
         scores: dict[tuple[int, int], float] = {}
         for frequency, key, ranges in sorted(self._ranges(shelf, wanted), key=itemgetter(0)):
             weight = 1 / log2(1 + frequency) if frequency > 1 else 1.5
@@ -460,7 +279,7 @@ class Observations:
         return hits
 
     @staticmethod
-    def _ranges(shelf: _Shelf, wanted: list[int]) -> Iterator[tuple[int, int, list[tuple[int, int, int]]]]:
+    def _ranges(shelf: Shelf, wanted: list[int]) -> Iterator[tuple[int, int, list[tuple[int, int, int]]]]:
         """Of each key how many passages have it, and where its postings are, in the latest block first."""
         for key in wanted:
             ranges = []
@@ -472,28 +291,3 @@ class Observations:
                     frequency += high - low
             if ranges:
                 yield frequency, key, ranges
-
-
-def _kept(shelf: _Shelf) -> Iterator[Observation]:
-    for block in reversed(shelf.blocks):
-        yield from reversed(block.observations)
-
-
-def _stands_in(quote: str, text: str) -> bool:
-    return f" {quote} " in f" {text} "
-
-
-def _passages(text: str) -> Iterator[tuple[int, int]]:
-    """Bounds of passages: about `PASSAGE` characters from a line, a sentence or a space on, and a bit of the next."""
-    begin = 0
-    while len(text) - begin > PASSAGE + PASSAGE // 2:
-        window = text[begin : begin + PASSAGE]
-        end = window.rfind("\n", PASSAGE // 2)
-        if end < 0:
-            end = window.rfind(". ", PASSAGE // 2)
-        if end < 0:
-            end = window.rfind(" ", PASSAGE // 2)
-        step = end + 1 if end >= 0 else PASSAGE
-        yield begin, begin + step + _OVERLAP
-        begin += step
-    yield begin, len(text)

@@ -9,8 +9,9 @@ from otel_agentguard.memory.claims import Claim, Clause
 from otel_agentguard.memory.intake import subjects_of
 from otel_agentguard.memory.lexicon import CJK_DEEDS, DEED_WORDS
 from otel_agentguard.memory.matching import Match, Reading, coverage, match, missing, shows
-from otel_agentguard.memory.observations import EVIDENCE, Hit, Observations, Producer
+from otel_agentguard.memory.observations import Hit, Observations
 from otel_agentguard.memory.passages import index_keys, quotable
+from otel_agentguard.memory.shelves import EVIDENCE, Producer
 
 TOLERATED = 0.25
 """Share of a claim, by what has to be found, whose words may be missing when all its numbers and names are there."""

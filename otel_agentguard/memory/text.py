@@ -258,6 +258,7 @@ class _Reader:
                 self.close_sentence()
             case _Mark.QUESTION:
                 self._asked = True
+                self._guessed = False  # `might I have` asks for something, it does not guess
                 self.close_sentence()
             case _Mark.WHETHER:
                 self._asked = True
@@ -355,7 +356,7 @@ def _word(text: str) -> _Item:
         return _Mark.NEGATION
     if folded in SWITCHED_OFF:
         return _Mark.SWITCHED_OFF
-    if folded in HEDGES:
+    if folded in HEDGES and text != "May":
         return _Mark.HEDGE
     if folded in WHETHER:
         return _Mark.WHETHER

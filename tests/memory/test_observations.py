@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from otel_agentguard.errors import ConfigError
-from otel_agentguard.memory.observations import EVIDENCE, MAX_TEXT, Observations, Producer
+from otel_agentguard.memory.observations import MAX_TEXT, Observations
 from otel_agentguard.memory.passages import index_keys, quotable
+from otel_agentguard.memory.shelves import EVIDENCE, Producer
 
 
 def steps(observations: Observations, text: str) -> list[int]:
