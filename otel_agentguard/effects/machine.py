@@ -27,7 +27,7 @@ from otel_agentguard.effects.ledger import (
     Verdict,
     transition_for,
 )
-from otel_agentguard.effects.ownership import Claims, process_of
+from otel_agentguard.effects.ownership import Claims
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +35,8 @@ class Change:
     """One compare-and-set.
 
     Attributes:
-        key: The record.
+        seen: The record as the mover saw it; it must still be at that attempt, with that owner.
         sources: The states in which it applies.
-        attempt: The attempt that the record must be at.
-        owner: The owner that it must have.
         target: The state that follows.
         gone: Apply it only if the owner shows no sign of life, judged in the same transaction.
         counted: How many possible duplicates to count, 0 or 1.
@@ -47,16 +45,48 @@ class Change:
         next: The attempt that begins; None where none does.
     """
 
-    key: str
+    seen: EffectRecord
     sources: tuple[State, ...]
-    attempt: int
-    owner: str
     target: State
     gone: bool = False
     counted: int = 0
     result: bytes | None = None
     error: str | None = None
     next: NextAttempt | None = None
+
+    def fits(self, record: EffectRecord) -> bool:
+        """Whether the record is still the one that the mover saw."""
+        same = (record.attempt, record.owner) == (self.seen.attempt, self.seen.owner)
+        return same and record.state in self.sources
+
+    def applied(self, *, now_s: float, maybe_duplicates: int, confirmed_duplicates: int) -> EffectRecord:
+        """The record after the change.
+
+        Args:
+            now_s: When it was made, on the store's clock.
+            maybe_duplicates: What the record counts now.
+            confirmed_duplicates: Likewise.
+        """
+        record = replace(
+            self.seen,
+            state=self.target,
+            result=self.result,
+            error=self.error,
+            maybe_duplicates=maybe_duplicates,
+            confirmed_duplicates=confirmed_duplicates,
+            updated_s=now_s,
+        )
+        if self.next is None:
+            return record
+        return replace(
+            record,
+            attempt=record.attempt + 1,
+            owner=self.next.owner,
+            run_id=self.next.run_id,
+            turn=self.next.turn,
+            step=self.next.step,
+            started_s=now_s,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,10 +128,8 @@ def change_for(move: Move, record: EffectRecord, *, owner_is: Liveness, force: b
         return None
     counted = row.counts is Counts.ALWAYS or (row.counts is Counts.UNLESS_DEAD and owner_is is not Liveness.DEAD)
     return Change(
-        key=record.key,
+        seen=record,
         sources=(record.state,),
-        attempt=record.attempt,
-        owner=record.owner,
         target=row.target,
         gone=row.standing is Standing.HEIR and not force,
         counted=int(counted),
@@ -115,7 +143,7 @@ def settlement_for(move: Move, record: EffectRecord) -> Change:
     if target is None or any(row.target is not target or row.standing is not Standing.OWNER for row in rows):
         raise ValueError(f"{move} is no settlement by an owner")
     sources = tuple(row.source for row in rows if row.source is not None)
-    return Change(key=record.key, sources=sources, attempt=record.attempt, owner=record.owner, target=target)
+    return Change(seen=record, sources=sources, target=target)
 
 
 class MachineLedger(ABC):
@@ -142,8 +170,8 @@ class MachineLedger(ABC):
         """Count a confirmed duplicate, once an attempt, and mark the attempt as `late`."""
 
     @abstractmethod
-    def _liveness_elsewhere(self, process: str) -> Liveness:
-        """What can be told of another process."""
+    def _liveness_elsewhere(self, record: EffectRecord) -> Liveness:
+        """What can be told of an owner in another process."""
 
     @abstractmethod
     def get(self, key: str) -> EffectRecord | None:
@@ -205,9 +233,9 @@ class MachineLedger(ABC):
         return Found(record, self.liveness(record))
 
     def _apply(self, change: Change) -> EffectRecord | None:
-        if change.gone and self.claims.is_mine(change.owner):
+        if change.gone and self.claims.is_mine(change.seen.owner):
             # This process lives, so to the store all its claims do; only it knows which of them ended.
-            if self.claims.is_running(change.owner):
+            if self.claims.is_running(change.seen.owner):
                 return None
             change = replace(change, gone=False)
         return self._change(change)
@@ -265,7 +293,7 @@ class MachineLedger(ABC):
         """See `Ledger`."""
         if self.claims.is_mine(record.owner):
             return Liveness.ALIVE if self.claims.is_running(record.owner) else Liveness.DEAD
-        return self._liveness_elsewhere(process_of(record.owner))
+        return self._liveness_elsewhere(record)
 
 
 def _next_attempt(record: EffectRecord, request: ClaimRequest, owner: str) -> NextAttempt:
@@ -277,4 +305,40 @@ def _next_attempt(record: EffectRecord, request: ClaimRequest, owner: str) -> Ne
         turn=request.turn,
         step=record.step if record.run_id == request.run_id else request.step,
         old_outcome=_OLD_OUTCOMES[record.state],
+    )
+
+
+def request_of(record: EffectRecord) -> ClaimRequest:
+    """The request that a record answers."""
+    return ClaimRequest(
+        key=record.key,
+        effect=record.effect,
+        intent=record.intent,
+        repeat=record.repeat,
+        arguments=record.arguments,
+        step=record.step,
+        turn=record.turn,
+        tool=record.tool,
+        run_id=record.run_id,
+    )
+
+
+def first_record(request: ClaimRequest, owner: str, now_s: float) -> EffectRecord:
+    """The record that the first claim of a key makes."""
+    return EffectRecord(
+        key=request.key,
+        effect=request.effect,
+        intent=request.intent,
+        repeat=request.repeat,
+        arguments=request.arguments,
+        step=request.step,
+        turn=request.turn,
+        tool=request.tool,
+        run_id=request.run_id,
+        state=State.STARTED,
+        attempt=1,
+        owner=owner,
+        created_s=now_s,
+        started_s=now_s,
+        updated_s=now_s,
     )

@@ -83,7 +83,7 @@ class Statements:
         self._create = (
             f"INSERT INTO agentguard_effects (key, effect, intent, repeat, arguments, step, turn, tool, run_id, "
             f"state, attempt, owner, created_s, started_s, updated_s) VALUES ({values}, {now}, {now}, {now}) "
-            f"ON CONFLICT (key) DO NOTHING RETURNING {_COLUMNS}"
+            "ON CONFLICT (key) DO NOTHING RETURNING created_s"
         )
         self._get = f"SELECT {_COLUMNS} FROM agentguard_effects WHERE key = {mark}"
         self._history = f"SELECT {_COLUMNS} FROM agentguard_effects WHERE effect = {mark} ORDER BY intent, repeat"
@@ -102,7 +102,7 @@ class Statements:
         )
 
     def create(self, request: ClaimRequest, owner: str) -> Statement:
-        """Write a first attempt; gives the row, or none where there is a record."""
+        """Write a first attempt; gives its time, or nothing where there is a record."""
         return self._create, (
             request.key,
             request.effect,
@@ -134,17 +134,22 @@ class Statements:
         m = self._mark
         states = ", ".join([m] * len(change.sources))
         where = f" WHERE key = {m} AND attempt = {m} AND owner = {m} AND state IN ({states})"
-        return where, (change.key, change.attempt, change.owner, *(state.value for state in change.sources))
+        return where, (
+            change.seen.key,
+            change.seen.attempt,
+            change.seen.owner,
+            *(state.value for state in change.sources),
+        )
 
     def update(self, change: Change) -> Statement:
-        """Apply a change; gives the row after it, or none where it did not apply."""
+        """Apply a change; gives its time and the counts after it, or nothing where it did not apply."""
         where, matching = self._matching(change)
         values: Parameters = (change.target.value, change.counted, change.result, change.error)
         head = self._settle
         if change.next is not None:
             head = self._take
             values += (change.next.owner, change.next.run_id, change.next.turn, change.next.step)
-        return f"{head}{where} RETURNING {_COLUMNS}", values + matching
+        return f"{head}{where} RETURNING updated_s, maybe_duplicates, confirmed_duplicates", values + matching
 
     def archive(self, change: Change) -> Statement:
         """Write the attempt that `change` replaces to the attempts; goes before it, in one transaction."""
@@ -197,6 +202,14 @@ class Statements:
             "(SELECT 1 FROM agentguard_effects e WHERE e.key = agentguard_attempts.key)"
         )
         return (effects, (older_than_s,)), (attempts, ())
+
+
+def changed(change: Change, rows: Sequence[Sequence[Any]]) -> EffectRecord | None:
+    """Read what `update` gave."""
+    if not rows:
+        return None
+    now_s, maybe, confirmed = rows[0]
+    return change.applied(now_s=now_s, maybe_duplicates=maybe, confirmed_duplicates=confirmed)
 
 
 def record_of(row: Sequence[Any]) -> EffectRecord:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from otel_agentguard.effects.ledger import AttemptRecord, ClaimRequest, EffectRecord, Liveness, State
-from otel_agentguard.effects.machine import Change, MachineLedger
+from otel_agentguard.effects.machine import Change, MachineLedger, first_record
 from otel_agentguard.effects.sql import (
     POSTGRES,
     SCHEMA_LOCK,
@@ -21,6 +21,7 @@ from otel_agentguard.effects.sql import (
     Statement,
     Statements,
     attempt_of,
+    changed,
     record_of,
     schema,
 )
@@ -63,25 +64,25 @@ class TransactionLedger(MachineLedger):
 
     def _create(self, request: ClaimRequest, owner: str) -> EffectRecord:
         rows, _ = self.rows(self.statements.create(request, owner))
-        if not rows:
-            rows, _ = self.rows(self.statements.get(request.key))
-        if not rows:
+        if rows:
+            return first_record(request, owner, rows[0][0])
+        record = self.get(request.key)
+        if record is None:
             raise StoreError("another transaction holds this effect; try again")
-        return record_of(rows[0])
+        return record
 
     def _change(self, change: Change) -> EffectRecord | None:
         # Who owns a record of another kind cannot be told from here; its policy decides as for a lapsed one.
         if change.next is not None:
             self.rows(self.statements.archive(change))
-        rows, _ = self.rows(self.statements.update(change))
-        return record_of(rows[0]) if rows else None
+        return changed(change, self.rows(self.statements.update(change))[0])
 
     def _count_late(self, key: str, attempt: int) -> None:
         mark, count = self.statements.late(key, attempt)
         if self.rows(mark)[1]:
             self.rows(count)
 
-    def _liveness_elsewhere(self, process: str) -> Liveness:
+    def _liveness_elsewhere(self, record: EffectRecord) -> Liveness:
         return Liveness.LAPSED
 
     def renew(self, key: str) -> bool:

@@ -15,7 +15,7 @@ from otel_agentguard.effects.ledger import (
     Liveness,
     State,
 )
-from otel_agentguard.effects.machine import Change, MachineLedger
+from otel_agentguard.effects.machine import Change, MachineLedger, first_record
 from otel_agentguard.effects.ownership import Claims, watch_forks
 from otel_agentguard.errors import StoreError
 
@@ -54,24 +54,7 @@ class MemoryLedger(MachineLedger):
             if record is not None:
                 return record
             self._make_room()
-            now = self._now_s()
-            record = EffectRecord(
-                key=request.key,
-                effect=request.effect,
-                intent=request.intent,
-                repeat=request.repeat,
-                arguments=request.arguments,
-                step=request.step,
-                turn=request.turn,
-                tool=request.tool,
-                run_id=request.run_id,
-                state=State.STARTED,
-                attempt=1,
-                owner=owner,
-                created_s=now,
-                started_s=now,
-                updated_s=now,
-            )
+            record = first_record(request, owner, self._now_s())
             self._keys.setdefault(request.effect, []).append(request.key)
             return self._put(record)
 
@@ -99,33 +82,17 @@ class MemoryLedger(MachineLedger):
 
     def _change(self, change: Change) -> EffectRecord | None:
         with self._lock:
-            record = self._records.get(change.key)
-            if (
-                record is None
-                or (record.attempt, record.owner) != (change.attempt, change.owner)
-                or record.state not in change.sources
-            ):
+            record = self._records.get(change.seen.key)
+            if record is None or not change.fits(record):
                 return None
             now = self._now_s()
-            changed = replace(
-                record,
-                state=change.target,
-                maybe_duplicates=record.maybe_duplicates + change.counted,
-                result=change.result,
-                error=change.error,
-                updated_s=now,
-            )
             if change.next is not None:
                 self._archive(record, change.next.old_outcome, now)
-                changed = replace(
-                    changed,
-                    attempt=record.attempt + 1,
-                    owner=change.next.owner,
-                    run_id=change.next.run_id,
-                    turn=change.next.turn,
-                    step=change.next.step,
-                    started_s=now,
-                )
+            changed = change.applied(
+                now_s=now,
+                maybe_duplicates=record.maybe_duplicates + change.counted,
+                confirmed_duplicates=record.confirmed_duplicates,
+            )
             return self._put(changed)
 
     def _archive(self, record: EffectRecord, outcome: str, now: float) -> None:
@@ -149,7 +116,7 @@ class MemoryLedger(MachineLedger):
                     record = self._records[key]
                     self._put(replace(record, confirmed_duplicates=record.confirmed_duplicates + 1))
 
-    def _liveness_elsewhere(self, process: str) -> Liveness:
+    def _liveness_elsewhere(self, record: EffectRecord) -> Liveness:
         # Only after a fork are there claims of another process here, in a copy that it will never update.
         return Liveness.LAPSED
 

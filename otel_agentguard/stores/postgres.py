@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from otel_agentguard.effects.ledger import AttemptRecord, ClaimRequest, EffectRecord, Liveness, State
-from otel_agentguard.effects.machine import Change, MachineLedger
+from otel_agentguard.effects.machine import Change, MachineLedger, first_record
 from otel_agentguard.effects.ownership import Claims, process_of, watch_forks
 from otel_agentguard.effects.sql import (
     POSTGRES,
@@ -19,6 +19,7 @@ from otel_agentguard.effects.sql import (
     Statement,
     Statements,
     attempt_of,
+    changed,
     record_of,
     schema,
 )
@@ -213,8 +214,9 @@ class PostgresLedger(MachineLedger):
         self._vouch(connection)
         create, get = self._statements.create(request, owner), self._statements.get(request.key)
         while True:
-            rows = _fetch(connection, create) or _fetch(connection, get)
-            if rows:
+            if rows := _fetch(connection, create):
+                return first_record(request, owner, rows[0][0])
+            if rows := _fetch(connection, get):
                 return record_of(rows[0])
 
     def _change(self, change: Change) -> EffectRecord | None:
@@ -223,18 +225,16 @@ class PostgresLedger(MachineLedger):
     def _change_on(self, connection: Connection, change: Change) -> EffectRecord | None:
         update = self._statements.update(change)
         if change.next is None and not change.gone:
-            rows = _fetch(connection, update)
-            return record_of(rows[0]) if rows else None
+            return changed(change, _fetch(connection, update))
         self._vouch(connection)
         with connection.transaction():
-            if change.gone and not _is_free(connection, process_of(change.owner)):
+            if change.gone and not _is_free(connection, process_of(change.seen.owner)):
                 return None
             if change.next is not None:
                 # The row lock first: under it the old attempt that is archived is the one that is replaced.
-                connection.execute("SELECT 1 FROM agentguard_effects WHERE key = %s FOR UPDATE", (change.key,))
+                connection.execute("SELECT 1 FROM agentguard_effects WHERE key = %s FOR UPDATE", (change.seen.key,))
                 connection.execute(*self._statements.archive(change))
-            rows = _fetch(connection, update)
-        return record_of(rows[0]) if rows else None
+            return changed(change, _fetch(connection, update))
 
     def _count_late(self, key: str, attempt: int) -> None:
         mark, count = self._statements.late(key, attempt)
@@ -246,10 +246,10 @@ class PostgresLedger(MachineLedger):
 
         self._connection.run(work)
 
-    def _liveness_elsewhere(self, process: str) -> Liveness:
+    def _liveness_elsewhere(self, record: EffectRecord) -> Liveness:
         def work(connection: Connection) -> bool:
             with connection.transaction():
-                return _is_free(connection, process)
+                return _is_free(connection, process_of(record.owner))
 
         return Liveness.LAPSED if self._connection.run(work) else Liveness.ALIVE
 

@@ -11,12 +11,16 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from heapq import nsmallest
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
+import orjson
+
 from otel_agentguard.effects.ledger import SETTLED, AttemptRecord, ClaimRequest, EffectRecord, Liveness, State
-from otel_agentguard.effects.machine import Change, MachineLedger
-from otel_agentguard.effects.ownership import Claims, process_of, watch_forks
+from otel_agentguard.effects.machine import Change, MachineLedger, first_record, request_of
+from otel_agentguard.effects.ownership import Claims, watch_forks
 from otel_agentguard.errors import ConfigError, MissingExtraError, StoreError
 
 try:
@@ -28,56 +32,60 @@ _logger = logging.getLogger(__name__)
 
 # One hash tag, so that a cluster keeps everything that one script touches on one node.
 _PREFIX = "agentguard:{ledger}:"
+# Members are `effect:key`, all with score 0: the set is in order of the effect key.
 _INDEX = f"{_PREFIX}index"
-_OWNERS = f"{_PREFIX}owners"
+
+_REQUEST_FIELDS = tuple(field.name for field in fields(ClaimRequest))
 
 _NOW = """
 local time = redis.call('TIME')
 local now = string.format('%d.%06d', time[1], time[2])
 """
 
-_CREATE = f"""{_NOW}
-redis.call('HSET', KEYS[4], ARGV[2], tonumber(now) + tonumber(ARGV[3]))
-if redis.call('EXISTS', KEYS[1]) == 0 then
-  redis.call('HSET', KEYS[1], 'created_s', now, 'started_s', now, 'updated_s', now, unpack(ARGV, 4))
-  redis.call('SADD', KEYS[2], ARGV[1])
-  redis.call('ZADD', KEYS[3], now, ARGV[1])
-end
-return redis.call('HGETALL', KEYS[1])
+_CREATE = f"""
+if redis.call('EXISTS', KEYS[1]) == 1 then return redis.call('HGETALL', KEYS[1]) end
+{_NOW}
+redis.call('HSET', KEYS[1], 'request', ARGV[1], 'owner', ARGV[2], 'state', '{State.STARTED}', 'attempt', 1,
+  'created_s', now, 'lease_s', now + ARGV[3])
+redis.call('ZADD', KEYS[2], 0, ARGV[4])
+return now
 """
 
-_CHANGE = f"""{_NOW}
-local key, attempt, owner, sources, gone, process, lease_s, taker = unpack(ARGV, 1, 8)
-local target, counted, result, failure, step, turn, run_id, old_outcome = unpack(ARGV, 9, 16)
-local seen = redis.call('HMGET', KEYS[1], 'attempt', 'owner', 'state', 'started_s')
-if seen[1] ~= attempt or seen[2] ~= owner then return false end
-if not string.find(sources, ' ' .. seen[3] .. ' ', 1, true) then return false end
-if gone == '1' then
-  local lease = redis.call('HGET', KEYS[3], process)
-  if lease and tonumber(lease) > tonumber(now) then return false end
-end
-redis.call('HSET', KEYS[1], 'state', target, 'updated_s', now)
-if counted ~= '0' then redis.call('HINCRBY', KEYS[1], 'maybe_duplicates', counted) end
-redis.call('HDEL', KEYS[1], 'result', 'error')
-if result ~= '' then redis.call('HSET', KEYS[1], 'result', result) end
-if failure ~= '' then redis.call('HSET', KEYS[1], 'error', failure) end
-if taker ~= '' then
-  redis.call('HSET', KEYS[1], 'past:' .. attempt, table.concat({{owner, old_outcome, seen[4], now}}, '\\n'))
-  redis.call('HINCRBY', KEYS[1], 'attempt', 1)
-  redis.call('HSET', KEYS[1], 'owner', taker, 'started_s', now, 'step', step, 'turn', turn, 'run_id', run_id)
-  redis.call('HSET', KEYS[3], string.match(taker, '^(.*)/'), tonumber(now) + tonumber(lease_s))
-end
-redis.call('ZADD', KEYS[2], now, key)
-return redis.call('HGETALL', KEYS[1])
+# What an owner does after its effect: the common case, so it carries and does no more than it must.
+_SETTLE = f"""
+local seen = redis.call('HMGET', KEYS[1], 'attempt', 'owner', 'state', 'maybe_duplicates', 'confirmed_duplicates')
+if seen[1] ~= ARGV[1] or seen[2] ~= ARGV[2] then return false end
+if not string.find(ARGV[3], ' ' .. seen[3] .. ' ', 1, true) then return false end
+{_NOW}
+redis.call('HSET', KEYS[1], 'state', ARGV[4], 'updated_s', now, unpack(ARGV, 5))
+return {{now, seen[4] or '0', seen[5] or '0'}}
 """
 
-_LATE = """
+_CHANGE = f"""
+local seen = redis.call('HMGET', KEYS[1], 'attempt', 'owner', 'state', 'maybe_duplicates', 'confirmed_duplicates',
+  'lease_s', 'started_s', 'created_s')
+if seen[1] ~= ARGV[1] or seen[2] ~= ARGV[2] then return false end
+if not string.find(ARGV[3], ' ' .. seen[3] .. ' ', 1, true) then return false end
+{_NOW}
+if ARGV[5] == '1' and tonumber(seen[6]) > tonumber(now) then return false end
+local maybe = (seen[4] or 0) + ARGV[6]
+redis.call('HSET', KEYS[1], 'state', ARGV[4], 'updated_s', now, 'maybe_duplicates', maybe)
+if ARGV[7] == '' then
+  if #ARGV > 10 then redis.call('HSET', KEYS[1], unpack(ARGV, 11)) end
+else
+  redis.call('HSET', KEYS[1], 'past:' .. ARGV[1], table.concat({{ARGV[2], ARGV[8], seen[7] or seen[8], now}}, '\\n'),
+    'attempt', ARGV[1] + 1, 'owner', ARGV[7], 'request', ARGV[9], 'started_s', now, 'lease_s', now + ARGV[10])
+end
+return {{now, tostring(maybe), seen[5] or '0'}}
+"""
+
+_LATE = f"""{_NOW}
 local field = 'past:' .. ARGV[1]
 local past = redis.call('HGET', KEYS[1], field)
 if not past then return 0 end
 local owner, outcome, started, ended = string.match(past, '^(.-)\\n(.-)\\n(.-)\\n(.-)$')
 if outcome == 'late' then return 0 end
-redis.call('HSET', KEYS[1], field, table.concat({owner, 'late', started, ended}, '\\n'))
+redis.call('HSET', KEYS[1], 'updated_s', now, field, table.concat({{owner, 'late', started, ended}}, '\\n'))
 return redis.call('HINCRBY', KEYS[1], 'confirmed_duplicates', 1)
 """
 
@@ -88,35 +96,31 @@ return 1
 """
 
 _ALIVE = f"""{_NOW}
-local lease = redis.call('HGET', KEYS[1], ARGV[1])
-if lease and tonumber(lease) > tonumber(now) then return 1 end
+local seen = redis.call('HMGET', KEYS[1], 'owner', 'lease_s')
+if seen[1] == ARGV[1] and tonumber(seen[2]) > tonumber(now) then return 1 end
 return 0
 """
 
 _BEAT = f"""{_NOW}
-return redis.call('HSET', KEYS[1], ARGV[1], tonumber(now) + tonumber(ARGV[2]))
+if redis.call('HGET', KEYS[1], 'owner') ~= ARGV[1] then return 0 end
+redis.call('HSET', KEYS[1], 'lease_s', now + ARGV[2])
+return 1
 """
 
 _EXPIRE = f"""{_NOW}
-local keys = redis.call('SMEMBERS', KEYS[1])
-for _, key in ipairs(keys) do
-  local seen = redis.call('HMGET', ARGV[1] .. key, 'state', 'updated_s')
-  if seen[1] and not string.find(ARGV[2], ' ' .. seen[1] .. ' ', 1, true) then return 0 end
-  if seen[2] and tonumber(seen[2]) > tonumber(now) - tonumber(ARGV[3]) then return 0 end
+local members = redis.call('ZRANGEBYLEX', KEYS[1], '[' .. ARGV[2] .. ':', '[' .. ARGV[2] .. ';')
+local keys = {{}}
+for place, member in ipairs(members) do
+  keys[place] = ARGV[1] .. string.sub(member, #ARGV[2] + 2)
+  local seen = redis.call('HMGET', keys[place], 'state', 'updated_s')
+  if seen[1] and not string.find(ARGV[3], ' ' .. seen[1] .. ' ', 1, true) then return 0 end
+  if seen[2] and tonumber(seen[2]) > now - ARGV[4] then return 0 end
 end
-for _, key in ipairs(keys) do
-  redis.call('DEL', ARGV[1] .. key)
-  redis.call('ZREM', KEYS[2], key)
+for place, member in ipairs(members) do
+  redis.call('DEL', keys[place])
+  redis.call('ZREM', KEYS[1], member)
 end
-redis.call('DEL', KEYS[1])
-return #keys
-"""
-
-_FORGET_OWNERS = f"""{_NOW}
-local owners = redis.call('HGETALL', KEYS[1])
-for place = 1, #owners, 2 do
-  if tonumber(owners[place + 1]) < tonumber(now) - 86400 then redis.call('HDEL', KEYS[1], owners[place]) end
-end
+return #members
 """
 
 
@@ -189,13 +193,13 @@ class RedisConnection:
 class RedisLedger(MachineLedger):
     """A ledger in a Redis database; owners are watched by leases on the server's clock.
 
-    A thread renews the lease of this process while claims are running. An owner whose lease lapsed may be
-    stopped or cut off and come back, so it is `LAPSED`, never `DEAD`. Nothing has a time to live: only `gc`
+    A thread renews the leases of the claims that are running. An owner whose lease lapsed may be stopped or
+    cut off and come back, so it is `LAPSED`, never `DEAD`. Nothing has a time to live: only `gc`
     removes records, and only settled ones.
 
     Args:
         connection: The client.
-        lease_s: How long this process counts as alive after its last sign of life, seconds.
+        lease_s: How long an owner counts as alive after its last sign of life, seconds.
 
     Raises:
         StoreError: The server cannot be reached.
@@ -206,13 +210,14 @@ class RedisLedger(MachineLedger):
         self._connection = connection
         self._lease_s = lease_s
         self._run_create = connection.script(_CREATE)
+        self._run_settle = connection.script(_SETTLE)
         self._run_change = connection.script(_CHANGE)
         self._run_late = connection.script(_LATE)
         self._run_renew = connection.script(_RENEW)
         self._run_alive = connection.script(_ALIVE)
         self._run_beat = connection.script(_BEAT)
         self._run_expire = connection.script(_EXPIRE)
-        self._run_forget_owners = connection.script(_FORGET_OWNERS)
+        self._running: dict[str, str] = {}
         self._pulse: threading.Thread | None = None
         self._closed = threading.Event()
         watch_forks(self)
@@ -234,55 +239,40 @@ class RedisLedger(MachineLedger):
         return self._connection.url
 
     def _create(self, request: ClaimRequest, owner: str) -> EffectRecord:
-        self._keep_alive()
-        fields: Mapping[str, object] = {
-            "key": request.key,
-            "effect": request.effect,
-            "intent": request.intent,
-            "repeat": request.repeat,
-            "arguments": request.arguments,
-            "step": request.step,
-            "turn": request.turn,
-            "tool": request.tool,
-            "run_id": request.run_id,
-            "state": State.STARTED.value,
-            "attempt": 1,
-            "owner": owner,
-        }
-        flat = [item for field in fields.items() for item in field]
-        keys = [_record(request.key), _effect(request.effect), _INDEX, _OWNERS]
-        return _record_of(self._run_create(keys, [request.key, self.claims.process, self._lease_s, *flat]))
+        self._vouch(owner, request.key)
+        member = f"{request.effect}:{request.key}"
+        text = _request_text(request)
+        reply = self._run_create([_record(request.key), _INDEX], [text, owner, self._lease_s, member])
+        return first_record(request, owner, float(reply)) if isinstance(reply, bytes) else _record_of(reply)
 
     def _change(self, change: Change) -> EffectRecord | None:
-        following = change.next
-        if following is not None:
-            self._keep_alive()
-        arguments = [
-            change.key,
-            change.attempt,
-            change.owner,
-            f" {' '.join(change.sources)} ",
-            int(change.gone),
-            process_of(change.owner),
-            self._lease_s,
-            following.owner if following else "",
-            change.target.value,
-            change.counted,
-            change.result if change.result is not None else "",
-            change.error if change.error is not None else "",
-            following.step if following else "",
-            following.turn if following else "",
-            following.run_id if following else "",
-            following.old_outcome if following else "",
-        ]
-        reply = self._run_change([_record(change.key), _INDEX, _OWNERS], arguments)
-        return _record_of(reply) if reply else None
+        following, seen = change.next, change.seen
+        arguments: list[Any] = [seen.attempt, seen.owner, f" {' '.join(change.sources)} ", change.target.value]
+        run = self._run_settle
+        if following is not None or change.gone or change.counted:
+            run = self._run_change
+            arguments += [int(change.gone), change.counted]
+            if following is None:
+                arguments += ["", "", "", ""]
+            else:
+                self._vouch(following.owner, seen.key)
+                asked = replace(request_of(seen), step=following.step, turn=following.turn, run_id=following.run_id)
+                arguments += [following.owner, following.old_outcome, _request_text(asked), self._lease_s]
+        if change.result is not None:
+            arguments += ["result", change.result]
+        if change.error is not None:
+            arguments += ["error", change.error]
+        reply = run([_record(seen.key)], arguments)
+        if reply is None:
+            return None
+        now, maybe, confirmed = reply
+        return change.applied(now_s=float(now), maybe_duplicates=int(maybe), confirmed_duplicates=int(confirmed))
 
     def _count_late(self, key: str, attempt: int) -> None:
         self._run_late([_record(key)], [attempt])
 
-    def _liveness_elsewhere(self, process: str) -> Liveness:
-        return Liveness.ALIVE if self._run_alive([_OWNERS], [process]) else Liveness.LAPSED
+    def _liveness_elsewhere(self, record: EffectRecord) -> Liveness:
+        return Liveness.ALIVE if self._run_alive([_record(record.key)], [record.owner]) else Liveness.LAPSED
 
     def renew(self, key: str) -> bool:
         """See `Ledger`."""
@@ -295,10 +285,10 @@ class RedisLedger(MachineLedger):
     def history(self, effect: str) -> Sequence[EffectRecord]:
         """See `Ledger`."""
         with self._connection.errors():
-            keys = [member.decode() for member in self._connection.client.smembers(_effect(effect))]
-        return sorted(self._read(keys), key=lambda record: (record.intent, record.repeat))
+            members = self._connection.client.zrangebylex(_INDEX, f"[{effect}:", f"[{effect};")
+        return sorted(self._read(_keys(members)), key=lambda record: (record.intent, record.repeat))
 
-    def _read(self, keys: Sequence[str]) -> list[EffectRecord]:
+    def _read(self, keys: Sequence[str]) -> Sequence[EffectRecord]:
         with self._connection.errors():
             pipeline = self._connection.client.pipeline(transaction=False)
             for key in keys:
@@ -317,36 +307,34 @@ class RedisLedger(MachineLedger):
         self, *, state: State | None = None, tool: str | None = None, run_id: str | None = None, limit: int = 100
     ) -> Sequence[EffectRecord]:
         """See `Ledger`."""
-        records: list[EffectRecord] = []
-        start = 0
-        while len(records) < limit:
+        found = (
+            record
+            for records in self._all()
+            for record in records
+            if state in {None, record.state} and tool in {None, record.tool} and run_id in {None, record.run_id}
+        )
+        return nsmallest(limit, found, key=lambda record: (-record.updated_s, record.key))
+
+    def _all(self) -> Iterator[Sequence[EffectRecord]]:
+        """All records, some hundred at a time."""
+        after = "-"
+        while True:
             with self._connection.errors():
-                keys = self._connection.client.zrevrange(_INDEX, start, start + 499)
-            if not keys:
-                break
-            start += len(keys)
-            records += [
-                record
-                for record in self._read([key.decode() for key in keys])
-                if state in {None, record.state} and tool in {None, record.tool} and run_id in {None, record.run_id}
-            ]
-        return records[:limit]
+                members = self._connection.client.zrangebylex(_INDEX, after, "+", start=0, num=500)
+            if not members:
+                return
+            yield self._read(_keys(members))
+            after = f"({members[-1].decode()}"
 
     def gc(self, older_than_s: float) -> int:
         """See `Ledger`."""
         settled = f" {' '.join(sorted(SETTLED))} "
-        with self._connection.errors():
-            seconds, _ = self._connection.client.time()
-            keys = self._connection.client.zrangebyscore(_INDEX, "-inf", seconds + 1 - older_than_s)
-        effects = {record.effect for record in self._read([key.decode() for key in keys])}
-        gone = sum(
-            int(self._run_expire([_effect(effect), _INDEX], [_record(""), settled, older_than_s]))
-            for effect in sorted(effects)
-        )
-        self._run_forget_owners([_OWNERS], [])
-        return gone
+        effects = {record.effect: None for records in self._all() for record in records if record.state in SETTLED}
+        return sum(int(self._run_expire([_INDEX], [_record(""), effect, settled, older_than_s])) for effect in effects)
 
-    def _keep_alive(self) -> None:
+    def _vouch(self, owner: str, key: str) -> None:
+        """Renew the lease of a claim from now on, while it runs."""
+        self._running[owner] = key
         if self._pulse is None or not self._pulse.is_alive():
             self._closed.clear()
             self._pulse = threading.Thread(target=self._beat, name="agentguard-lease", daemon=True)
@@ -354,22 +342,24 @@ class RedisLedger(MachineLedger):
 
     def _beat(self) -> None:
         while not self._closed.wait(self._lease_s / 3):
-            if self.claims.any_running:
-                self.heartbeat()
+            self.heartbeat()
 
     def heartbeat(self) -> None:
-        """Renew the lease of this process; a failure is logged, and the next beat tries again."""
-        try:
-            self._run_beat([_OWNERS], [self.claims.process, self._lease_s])
-        except StoreError as exc:
-            _logger.warning("lease not renewed, others may take this process for dead: %s", exc)
+        """Renew the leases of running claims; a failure is logged, and the next beat tries again."""
+        for owner, key in list(self._running.items()):
+            if not self.claims.is_running(owner):
+                self._running.pop(owner, None)
+                continue
+            try:
+                self._run_beat([_record(key)], [owner, self._lease_s])
+            except StoreError as exc:
+                _logger.warning("a lease is not renewed, others may take this process for dead: %s", exc)
+                return
 
     def close(self) -> None:
         """Close the sockets; while claims are running their lease is still renewed."""
         if not self.claims.any_running:
             self._closed.set()
-            with contextlib.suppress(RedisError):
-                self._connection.client.hdel(_OWNERS, self.claims.process)
         self._connection.close()
 
     def before_fork(self) -> None:
@@ -379,6 +369,7 @@ class RedisLedger(MachineLedger):
         """See `Forkable`."""
         if in_child:
             self.claims = Claims()
+            self._running = {}
             self._pulse = None
             self._closed = threading.Event()
 
@@ -387,39 +378,30 @@ def _record(key: str) -> str:
     return f"{_PREFIX}record:{key}"
 
 
-def _effect(effect: str) -> str:
-    return f"{_PREFIX}effect:{effect}"
+def _keys(members: Sequence[bytes]) -> list[str]:
+    return [member.decode().rpartition(":")[2] for member in members]
 
 
-def _fields(reply: Mapping[bytes, bytes] | Sequence[bytes]) -> dict[str, bytes]:
-    pairs = reply.items() if isinstance(reply, Mapping) else zip(reply[::2], reply[1::2], strict=True)
-    return {name.decode(): value for name, value in pairs}
+def _request_text(request: ClaimRequest) -> bytes:
+    return orjson.dumps([getattr(request, name) for name in _REQUEST_FIELDS])
 
 
 def _record_of(reply: Mapping[bytes, bytes] | Sequence[bytes]) -> EffectRecord:
-    fields = _fields(reply)
-    text = {name: value.decode() for name, value in fields.items() if name != "result"}
-    return EffectRecord(
-        key=text["key"],
-        effect=text["effect"],
-        intent=int(text["intent"]),
-        repeat=int(text["repeat"]),
-        arguments=text["arguments"],
-        step=text["step"],
-        turn=int(text["turn"]),
-        tool=text["tool"],
-        run_id=text["run_id"],
-        state=State(text["state"]),
-        attempt=int(text["attempt"]),
-        owner=text["owner"],
-        result=fields.get("result"),
-        error=text.get("error"),
-        renewed=text.get("renewed") == "1",
-        maybe_duplicates=int(text.get("maybe_duplicates", "0")),
-        confirmed_duplicates=int(text.get("confirmed_duplicates", "0")),
-        created_s=float(text["created_s"]),
-        started_s=float(text["started_s"]),
-        updated_s=float(text["updated_s"]),
+    pairs = reply.items() if isinstance(reply, Mapping) else zip(reply[::2], reply[1::2], strict=True)
+    found = {name.decode(): value for name, value in pairs}
+    asked = ClaimRequest(**dict(zip(_REQUEST_FIELDS, orjson.loads(found["request"]), strict=True)))
+    error = found.get("error")
+    return replace(
+        first_record(asked, found["owner"].decode(), float(found["created_s"])),
+        state=State(found["state"].decode()),
+        attempt=int(found["attempt"]),
+        result=found.get("result"),
+        error=error.decode() if error is not None else None,
+        renewed=found.get("renewed") == b"1",
+        maybe_duplicates=int(found.get("maybe_duplicates", b"0")),
+        confirmed_duplicates=int(found.get("confirmed_duplicates", b"0")),
+        started_s=float(found.get("started_s", found["created_s"])),
+        updated_s=float(found.get("updated_s", found["created_s"])),
     )
 
 

@@ -8,10 +8,11 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from otel_agentguard.effects.ledger import AttemptRecord, ClaimRequest, EffectRecord, Liveness, State
-from otel_agentguard.effects.machine import Change, MachineLedger
+from otel_agentguard.effects.machine import Change, MachineLedger, first_record
 from otel_agentguard.effects.oslock import locks_in
 from otel_agentguard.effects.ownership import Claims, process_of, watch_forks
 from otel_agentguard.effects.sql import (
@@ -21,6 +22,7 @@ from otel_agentguard.effects.sql import (
     Statement,
     Statements,
     attempt_of,
+    changed,
     record_of,
     schema,
 )
@@ -187,7 +189,7 @@ class SqliteLedger(MachineLedger):
         """See `Ledger`."""
         return self._connection.url
 
-    def _rows(self, statement: Statement) -> Sequence[Sequence[object]]:
+    def _rows(self, statement: Statement) -> Sequence[Sequence[Any]]:
         with self._connection.use() as connection:
             return connection.execute(*statement).fetchall()
 
@@ -200,19 +202,17 @@ class SqliteLedger(MachineLedger):
                 return record
             rows = self._rows(self._statements.create(request, owner))
             if rows:
-                return record_of(rows[0])
+                return first_record(request, owner, rows[0][0])
 
     def _change(self, change: Change) -> EffectRecord | None:
         if change.next is None and not change.gone:
-            rows = self._rows(self._statements.update(change))
-            return record_of(rows[0]) if rows else None
+            return changed(change, self._rows(self._statements.update(change)))
         with self._connection.writing() as connection:
-            if change.gone and self._liveness_elsewhere(process_of(change.owner)) is Liveness.ALIVE:
+            if change.gone and self._liveness_elsewhere(change.seen) is Liveness.ALIVE:
                 return None
             if change.next is not None:
                 connection.execute(*self._statements.archive(change))
-            rows = connection.execute(*self._statements.update(change)).fetchall()
-        return record_of(rows[0]) if rows else None
+            return changed(change, connection.execute(*self._statements.update(change)).fetchall())
 
     def _count_late(self, key: str, attempt: int) -> None:
         mark, count = self._statements.late(key, attempt)
@@ -220,8 +220,8 @@ class SqliteLedger(MachineLedger):
             if connection.execute(*mark).rowcount:
                 connection.execute(*count)
 
-    def _liveness_elsewhere(self, process: str) -> Liveness:
-        return self._locks.liveness(process)
+    def _liveness_elsewhere(self, record: EffectRecord) -> Liveness:
+        return self._locks.liveness(process_of(record.owner))
 
     def renew(self, key: str) -> bool:
         """See `Ledger`."""

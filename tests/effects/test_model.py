@@ -29,7 +29,7 @@ from otel_agentguard.effects.ledger import (
     State,
     Verdict,
 )
-from otel_agentguard.effects.machine import Change, MachineLedger
+from otel_agentguard.effects.machine import Change, MachineLedger, first_record
 from otel_agentguard.effects.ownership import Claims, process_of
 
 REQUEST = ClaimRequest(key="k", effect="e", arguments="a", step="s", tool="t", run_id="r")
@@ -124,32 +124,26 @@ class ModelLedger(MachineLedger):
 
     def _create(self, request: ClaimRequest, owner: str) -> EffectRecord:
         if self.record is None:
-            self.record = EffectRecord(
-                key="k", effect="e", intent=1, repeat=1, arguments="a", step="s", turn=0, tool="t", run_id="r",
-                state=State.STARTED, attempt=1, owner=owner,
-            )  # fmt: skip
+            self.record = first_record(request, owner, 0.0)
         return self.record
 
     def _change(self, change: Change) -> EffectRecord | None:
         now = self.record
-        if now is None or (now.attempt, now.owner) != (change.attempt, change.owner) or now.state not in change.sources:
+        if now is None or not change.fits(now):
             return None
-        if change.gone and self._liveness_elsewhere(process_of(change.owner)) is Liveness.ALIVE:
+        if change.gone and self._liveness_elsewhere(change.seen) is Liveness.ALIVE:
             return None
-        self.record = replace(
-            now,
-            state=change.target,
+        self.record = change.applied(
+            now_s=0.0,
             maybe_duplicates=now.maybe_duplicates + change.counted,
-            result=change.result,
-            attempt=now.attempt + (change.next is not None),
-            owner=change.next.owner if change.next is not None else now.owner,
+            confirmed_duplicates=now.confirmed_duplicates,
         )
         return self.record
 
-    def _liveness_elsewhere(self, process: str) -> Liveness:
+    def _liveness_elsewhere(self, record: EffectRecord) -> Liveness:
         if not self._deaths_are_known:
             return Liveness.LAPSED
-        return Liveness.DEAD if process == DEAD else Liveness.ALIVE
+        return Liveness.DEAD if process_of(record.owner) == DEAD else Liveness.ALIVE
 
     def _count_late(self, key: str, attempt: int) -> None:
         assert self.record is not None
