@@ -251,7 +251,7 @@ def _items(group: list[Token], names: set[int], spoken: str) -> tuple[Item, ...]
         weak = word.text.casefold() in WEAK_WORDS
         if token.counts_none or (word.kind is TokenKind.WORD and not name and _empty(word, spoken)):
             continue
-        if word.kind is not TokenKind.PAIR:
+        if word.kind not in (TokenKind.PAIR, TokenKind.NUMBER):
             if (word.kind, word.stem) in seen:
                 continue
             seen.add((word.kind, word.stem))

@@ -357,9 +357,9 @@ DONE = {
         ("下单",),
     ),
     "deploy": (
-        "deployed released published rolled-out ausgerollt veröffentlicht задеплоен развернут развёрнут опубликован",
+        "deployed ausgerollt задеплоен развернут развёрнут",
         "deploy deployment release publish rollout deployen veröffentlichen развернуть опубликовать",
-        ("已部署", "已发布", "部署了", "发布了"),
+        ("已部署", "部署了"),
         ("部署", "发布"),
     ),
     "delete": (

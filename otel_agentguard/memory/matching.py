@@ -6,6 +6,7 @@ be restated, but most of them have to be there too, and what is denied must be d
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -25,6 +26,11 @@ ENOUGH_WITH_VALUES = 0.66
 """Share of a clause that has to be found where two of its numbers, dates, ids, paths or names are among it."""
 
 _APPROXIMATION = Decimal("0.05")
+_ANSWER = re.compile(
+    r"\W*(?:(?:result|answer|value|output)\W+)?"
+    r"(?:(?P<yes>true|yes|on|ja|да|是)|false|no|off|nein|нет|否|不是)\W*",
+    re.IGNORECASE,
+)
 _NEARLY_VERBATIM = 2
 _BARE = 3
 _MOST_BARE = 12
@@ -116,6 +122,14 @@ class Reading:
         said = {token.word.stem for token in self._tokens if not is_stop_word(token.word.text.casefold())}
         return len(said) <= _BARE and 2 * found >= len(said)
 
+    @property
+    def answer(self) -> Polarity | None:
+        """Yes or no, where it says nothing else; None where it says more."""
+        said = _ANSWER.fullmatch(self.text)
+        if said is None:
+            return None
+        return Polarity.PLAIN if said["yes"] else Polarity.NEGATED
+
     def failure_beside(self, token: Token) -> bool:
         """Whether the sentence of a token says that something failed, other than `0 failed`."""
         members = [one for one in self._tokens if one.sentence == token.sentence]
@@ -186,17 +200,21 @@ def match(clause: Clause, reading: Reading, subjects: frozenset[str] = frozenset
         subjects: Stems and values that say what the observation was about; they can show of whom or of what
             the clause speaks, not what it says.
     """
-    found, own, opposed, swapped = set(), set(), set(), set()
+    found: set[int] = set()
+    own: set[int] = set()
+    opposed: set[int] = set()
+    swapped: set[int] = set()
     guessed = True
+    answer = reading.answer if subjects else None
     for place, item in enumerate(clause.items):
         tokens = _tokens(item, reading)
-        if not tokens:
-            if _is_subject(item, subjects) and not _belongs_elsewhere(item, clause, (), reading):
+        if not tokens or (_is_said_twice(clause, place) and len(tokens) < 2):
+            if _is_subject(item, subjects, answer) and not _belongs_elsewhere(item, clause, (), reading):
                 found.add(place)
-            continue
-        if all(token.polarity * item.polarity < 0 for token in tokens) or _failed_instead(
-            item, clause, tokens, reading
-        ):
+                if answer is not None:
+                    guessed = False
+                    (opposed if answer * item.polarity < 0 else own).add(place)
+        elif _is_opposed(item, tokens) or _failed_instead(item, clause, tokens, reading):
             opposed.add(place)
         elif _belongs_elsewhere(item, clause, tokens, reading):
             swapped.add(place)
@@ -205,7 +223,11 @@ def match(clause: Clause, reading: Reading, subjects: frozenset[str] = frozenset
             own.add(place)
             guessed = guessed and all(token.guessed for token in tokens)
     if _renamed(clause, found, reading):
-        return Match(frozenset(), frozenset(), frozenset(opposed), frozenset(swapped))
+        found, own = set(), set()
+    elif any(_is_denied_alike(clause.items[place], reading) for place in own):
+        forgiven = {place for place in opposed if clause.items[place].polarity is Polarity.NEGATED}
+        opposed -= forgiven
+        found |= forgiven
     return Match(
         frozenset(found),
         frozenset(own),
@@ -331,8 +353,27 @@ def _paths(wanted: str, reading: Reading) -> Sequence[Token]:
     return ()
 
 
-def _is_subject(item: Item, subjects: frozenset[str]) -> bool:
-    if item.tail or item.word.kind is TokenKind.DATE or not subjects:
+def _is_opposed(item: Item, tokens: Sequence[Token]) -> bool:
+    return all(token.polarity * item.polarity < 0 for token in tokens)
+
+
+def _is_denied_alike(item: Item, reading: Reading) -> bool:
+    """Claim and passage deny the same word; what the denial is about may stand elsewhere in the sentence."""
+    if item.polarity is not Polarity.NEGATED:
+        return False
+    return any(token.polarity is Polarity.NEGATED for token in _tokens(item, reading))
+
+
+def _is_said_twice(clause: Clause, place: int) -> bool:
+    """`3 of 3`: the same number right after itself is another number that happens to be equal."""
+    if place == 0 or clause.items[place].word.kind is not TokenKind.NUMBER:
+        return False
+    return clause.items[place - 1].word.forms == clause.items[place].word.forms
+
+
+def _is_subject(item: Item, subjects: frozenset[str], answer: Polarity | None) -> bool:
+    """Whether the call was about it; a bare yes or no answers what the call asked, so that is said as well."""
+    if (item.tail and answer is None) or item.word.kind is TokenKind.DATE or not subjects:
         return False
     wanted = item.word.stem
     if wanted in subjects or any(form in subjects for form in item.word.forms):
@@ -346,7 +387,7 @@ def _failed_instead(item: Item, clause: Clause, tokens: Sequence[Token], reading
     """The claim says that all went well, and the observation, in the same breath, that something failed."""
     if item.word.stem != _WENT_WELL or item.polarity is Polarity.NEGATED:
         return False
-    if any(other.word.stem == _FAILED for other in clause.items):
+    if _FAILED in clause.labels:
         return False
     if not all(reading.failure_beside(token) for token in tokens):
         return False

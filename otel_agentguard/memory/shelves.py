@@ -65,7 +65,7 @@ class Observation:
     resources: tuple[str, ...] = ()
     digest: bytes | None = None
     cut: bool = False
-    block: Block | None = None
+    block: Block | None = field(default=None, repr=False)
     first: int = 0
     _language: str | None = None
     _passages: tuple[tuple[int, int], ...] = ()
@@ -119,7 +119,10 @@ class Block:
         for place, (begin, end) in enumerate(observation.passages):
             number = len(self.passages)
             self.passages.append((observation, place))
-            self.postings.extend([key << _PLACE_BITS | number for key in index_keys(observation.text[begin:end])])
+            keys = index_keys(observation.text[begin:end])
+            if place == 0:
+                keys |= index_keys(observation.about)
+            self.postings.extend([key << _PLACE_BITS | number for key in keys])
         self.ordered = False
 
     def seal(self) -> None:

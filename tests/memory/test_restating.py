@@ -54,6 +54,8 @@ SHOWN = [
     ("lint: 0 errors, 3 warnings", "lint shows 3 warnings and no errors"),
     ("p50 38 ms, p99 412 ms, 2000 requests", "p99 is 412 ms"),
     ("p50 38 ms, p99 412 ms", "p99 is about 400 ms"),
+    ("3 of 3 replicas ready", "3 of 3 replicas are ready"),
+    ("The server may answer 429", "the server can answer 429"),
     ({"name": "Bob", "plan": "pro", "seats": 12}, "Bob has the pro plan with 12 seats"),
     ('{"name":"Bob","plan":"pro","seats":12}', {"plan": "pro", "seats": 12}),
     ("README.md\nsrc\ntests\npyproject.toml", "repo has src and tests folders"),
@@ -79,6 +81,8 @@ NOT_SHOWN = [
     ("commit 9f3ab21 Fix race", "race fixed in commit 9f3ab12"),
     ("no documents found", "orders are archived by the bin icon, there is no archive button"),
     ("Total: 12.50 EUR", "total is 12.50 USD"),
+    ("1 of 3 replicas ready", "3 of 3 replicas are ready"),
+    ("The cache may be stale", "the cache is stale"),
 ]
 
 
@@ -108,6 +112,13 @@ def test_what_the_call_was_about_need_not_stand_in_its_result() -> None:
 
 def test_what_the_call_was_about_shows_nothing_by_itself() -> None:
     assert verdict(tool("pending", "get_status", {"order": 77}), write("order 77 is shipped")) == "unsupported"
+
+
+@pytest.mark.parametrize(("answer", "expected"), [("true", "verified"), ("false", "unsupported")])
+def test_a_bare_yes_or_no_answers_what_the_call_asked(answer: str, expected: str) -> None:
+    call = tool(f"result: {answer}", "is_feature_enabled", {"name": "export"})
+
+    assert verdict(call, write("feature export is enabled")) == expected
 
 
 def test_a_guess_in_an_argument_does_not_come_out_as_a_fact() -> None:
