@@ -105,7 +105,9 @@ class ToolCall(Event):
         result_digest: 16-byte identity of outcome and result; None when the result is unknown.
         served_from: None when the body ran; `"cache"`, `"replay"` or `"guard"` when it did not.
         ended_s: When it ended, on the clock of `at_s`.
+        claimed: The ledger answers for this side effect, so that no check needs to.
         redundant: Mark: repeats an earlier identical call with no change of state in between.
+        again: Mark: a state-changing call made again with no new intent in between.
     """
 
     tool: str
@@ -122,7 +124,9 @@ class ToolCall(Event):
     result_digest: bytes | None = None
     served_from: str | None = None
     ended_s: float | None = None
+    claimed: bool = False
     redundant: bool = False
+    again: bool = False
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -121,6 +121,14 @@ def stale_answer(made: int | None, changed: int | None) -> str:
     return to_model(known, "Do not rely on it: look again in another way.")
 
 
+def effect_again(earlier: int, *, certain: bool) -> str:
+    """Note on a side effect that was made before."""
+    if certain:
+        return to_model(f"This was done at step {earlier} already.", "It is not needed again: go on from its result.")
+    known = f"This was begun at step {earlier}, and nobody knows how it ended."
+    return to_model(known, "Find out whether it happened before you try again.")
+
+
 def refused(note: str, earlier_result: str | None) -> str:
     """Text in place of a call that was not run."""
     if earlier_result is None:

@@ -21,6 +21,7 @@ _OURS = {
     "budget": "otel_agentguard.checks.budget:BudgetCheck",
     "schema": "otel_agentguard.checks.schema:SchemaCheck",
     "memory": "otel_agentguard.checks.memory:MemoryCheck",
+    "effects": "otel_agentguard.checks.effects:EffectsCheck",
 }
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from otel_agentguard.config import Settings
 from otel_agentguard.engine import Decision, Engine
 from otel_agentguard.events import Event, Handoff, Message, ModelCall, ToolCall
-from otel_agentguard.findings import Action, Finding, Kind, Severity, by_specificity
+from otel_agentguard.findings import Action, Finding, Severity, by_specificity
 from otel_agentguard.protocols import Check
 from otel_agentguard.readers.runlog import RecordedRun
 
@@ -79,7 +79,8 @@ class Replayer:
             refusals.note(event, upcoming, past)
             findings += sorted((*upcoming.findings, *past.findings), key=by_specificity)
         engine.close(run)
-        redundant = [event for event in record.events if isinstance(event, ToolCall) and event.redundant]
+        calls = [event for event in record.events if isinstance(event, ToolCall)]
+        redundant = [event for event in calls if event.redundant]
         return Replay(
             id=record.id,
             steps=len(record.events),
@@ -87,19 +88,10 @@ class Replayer:
             first_step=min((f.step for f in findings if f.severity is not Severity.INFO), default=None),
             stopped_at=refusals.first,
             redundant_steps=tuple(event.step for event in redundant),
-            duplicate_effect_steps=duplicate_effect_steps(findings),
+            duplicate_effect_steps=tuple(event.step for event in calls if event.again),
             wasted_calls=sum(event.served_from is None for event in redundant),
             wasted_tokens=_wasted_tokens(record.events),
         )
-
-
-def duplicate_effect_steps(findings: Iterable[Finding]) -> tuple[int, ...]:
-    """Steps that made an effect again: of each such finding all but the first of its evidence."""
-    steps: set[int] = set()
-    for finding in findings:
-        if finding.kind is Kind.DUPLICATE_SIDE_EFFECT:
-            steps |= {finding.step, *finding.evidence[1:]}
-    return tuple(sorted(steps))
 
 
 class _CountingEngine(Engine):

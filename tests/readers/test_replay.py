@@ -2,10 +2,11 @@ from collections import Counter
 
 import pytest
 
+from otel_agentguard.checks.effects import EffectsCheck
 from otel_agentguard.config import Settings
-from otel_agentguard.events import Message, ModelCall, Outcome, ToolCall, Turn
+from otel_agentguard.events import Effect, Message, ModelCall, Outcome, ToolCall, Turn
 from otel_agentguard.findings import Action, Finding, Kind, Limits, Severity
-from otel_agentguard.readers.replay import Replayer, duplicate_effect_steps
+from otel_agentguard.readers.replay import Replayer
 from otel_agentguard.readers.runlog import RecordedRun
 
 
@@ -183,17 +184,10 @@ def test_a_check_that_breaks_is_told_and_the_others_go_on(replay):
     assert result.first_step == 3
 
 
-def test_an_effect_made_twice_shows_all_but_its_first_step():
-    def finding(step, evidence):
-        return Finding(
-            check="effects",
-            kind=Kind.DUPLICATE_SIDE_EFFECT,
-            severity=Severity.ERROR,
-            step=step,
-            signature=b"s",
-            message="",
-            explanation="",
-            evidence=evidence,
-        )
+def test_an_effect_made_again_is_told_apart_from_one_made_once():
+    def mail():
+        return ToolCall(tool="send_mail", arguments={"to": "a"}, effect=Effect.SIDE_EFFECT, outcome=Outcome.OK)
 
-    assert duplicate_effect_steps([finding(4, (2, 4)), finding(9, (2, 4, 7, 9))]) == (4, 7, 9)
+    result = replay(mail(), call(), mail(), mail(), checks=[EffectsCheck()])
+
+    assert result.duplicate_effect_steps == (3, 4)
