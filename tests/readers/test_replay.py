@@ -184,7 +184,7 @@ def test_a_check_that_breaks_is_told_and_the_others_go_on(replay):
     assert result.first_step == 3
 
 
-def test_an_effect_made_again_is_told_apart_from_one_made_once():
+def test_an_effect_made_again_is_told_apart_from_one_made_once(replay):
     def mail():
         return ToolCall(tool="send_mail", arguments={"to": "a"}, effect=Effect.SIDE_EFFECT, outcome=Outcome.OK)
 
