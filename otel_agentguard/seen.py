@@ -147,13 +147,20 @@ class SeenEvents:
         return best
 
     def _note(self, sighting: Sighting) -> None:
+        source, parent_id = sighting.source, sighting.parent_id
         self._sightings.append(sighting)
-        _count(self._sources, sighting.source)
-        _count(self._parents, sighting.parent_id)
         if len(self._sightings) > _KEPT:
             oldest = self._sightings.popleft()
-            _uncount(self._sources, oldest.source)
-            _uncount(self._parents, oldest.parent_id)
+            if oldest.parent_id:
+                _uncount(self._parents, oldest.parent_id)
+            if oldest.source == source:
+                source = ""
+            else:
+                _uncount(self._sources, oldest.source)
+        if source:
+            _count(self._sources, source)
+        if parent_id:
+            _count(self._parents, parent_id)
 
 
 def _count(counts: dict[_K, int], key: _K) -> None:
@@ -194,11 +201,14 @@ def _identity(event: Event) -> Identity:
 
 def _short(arguments: Mapping[str, object]) -> Mapping[str, object]:
     """The arguments that cost little to keep; long texts as their digest."""
-    return {
-        name: text_digest(value) if isinstance(value, str) and len(value) > _SHORT_CHARS else value
-        for name, value in arguments.items()
-        if type(value) in _SCALARS
-    }
+    short: dict[str, object] = {}
+    for name, value in arguments.items():
+        kind = type(value)
+        if kind is str:
+            short[name] = text_digest(value) if len(value) > _SHORT_CHARS else value  # type: ignore[arg-type]
+        elif kind in _SCALARS:
+            short[name] = value
+    return short
 
 
 def _gap(one: Sighting, other: Sighting) -> int:

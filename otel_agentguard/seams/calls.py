@@ -46,6 +46,7 @@ class ToolPlan:
         effect: What the tool does, as the settings or the declaration say.
         span_name: Name of the spans of its calls.
         effect_spec: What the ledger needs to know; None for what is no side effect.
+        on_opaque: Is told of values that have no stable form.
         passing: The function, its key parameter filled; for calls that the ledger does not see.
     """
 
@@ -59,6 +60,7 @@ class ToolPlan:
         "effect",
         "effect_spec",
         "guard",
+        "on_opaque",
         "passing",
         "span_name",
     )
@@ -76,6 +78,7 @@ class ToolPlan:
         self._scope = _by_name(declaration.scope) if callable(declaration.scope) else None
         self._attributes: dict[str, Attributes] = {}
         self.passing = passing
+        self.on_opaque = guard.opaque
         self.effect_spec: EffectSpec | None = None
         if self.effect is Effect.SIDE_EFFECT:
             guard.declare_side_effect(declaration.name)
@@ -96,7 +99,7 @@ class ToolPlan:
                 scope=scoped,
                 version=declaration.version,
                 ignore=self._ignore,
-                on_fallback=self.guard.opaque,
+                on_fallback=self.on_opaque,
             ),
             arguments=arguments,
             effect=self.effect,
@@ -198,7 +201,7 @@ class ToolStep(Step):
         call.outcome = Outcome.OK
         call.ended_s = self.guard.engine.now_s()
         try:
-            call.result_digest = result_digest(False, value, on_fallback=self.guard.opaque)
+            call.result_digest = result_digest(False, value, on_fallback=self.plan.on_opaque)
         except Exception as exc:
             self.guard.engine.failed("fingerprint", exc)
         call.result = value
@@ -244,8 +247,11 @@ class ToolStep(Step):
         """Account for a body that returned; what the caller gets."""
         self.succeeded(value)
         decision = self.after(self.call)
+        if decision is PASS and not self._remarks and not self.guard.captures_content:
+            self.end(self.call, more=self.more)
+            return value
         self.told(decision)
-        return value if decision is PASS and not self._remarks else self.delivered(decision, value)
+        return self.delivered(decision, value)
 
     async def finish_async(self, value: Any) -> Any:
         """`finish`, awaiting the callbacks of the application."""

@@ -23,7 +23,7 @@ from otel_agentguard.seams.calls import ToolPlan, ToolStep
 from otel_agentguard.seams.declare import ToolDeclaration
 from otel_agentguard.seams.step import Attributes, Step
 
-_KEY = context.create_key("agentguard-handed-on")
+HANDED_KEY = context.create_key("agentguard-handed-on")
 
 
 class HandedOn(Step):
@@ -51,7 +51,7 @@ class HandedOn(Step):
 @contextmanager
 def handing_on(step: HandedOn) -> Iterator[None]:
     """Let declared tools inside know that this call is accounted for."""
-    token = context.attach(context.set_value(_KEY, step))
+    token = context.attach(context.set_value(HANDED_KEY, step))
     try:
         yield
     finally:
@@ -60,7 +60,7 @@ def handing_on(step: HandedOn) -> Iterator[None]:
 
 def call_around() -> HandedOn | None:
     """The call of a framework's tool that this code runs in; the innermost one."""
-    step = context.get_value(_KEY)
+    step = context.get_value(HANDED_KEY)
     return step if isinstance(step, HandedOn) else None
 
 

@@ -58,7 +58,7 @@ def say(guard: Guard, here: Scope, said: object, *, to: str | None = None) -> No
         digest=digest(said, on_fallback=guard.opaque) if text is None else text_digest(text),
         payload=said if text is None else None,
     )
-    step.start(f"{SPAN_MESSAGE} {step.agent}", {GEN_AI_AGENT_NAME: step.agent})
+    step.start(f"{SPAN_MESSAGE} {step.agent}", {GEN_AI_AGENT_NAME: step.agent}, instant=True)
     error = step.before(event)
     if error is None and (decision := step.after(event)) is not PASS:
         step.keep_notes(decision.notes)

@@ -5,6 +5,7 @@ Every seam of ours is built on `Step`. It alone turns decisions into exceptions.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from contextvars import Token
 
@@ -39,7 +40,7 @@ from otel_agentguard.semconv import (
 )
 
 Attributes = Mapping[str, AttributeValue]
-_Plain = tuple[str, Attributes, SpanKind, bool]
+_Plain = tuple[str, Attributes, SpanKind, bool, bool]
 
 
 class Step:
@@ -61,6 +62,7 @@ class Step:
 
     __slots__ = (
         "_around",
+        "_at_ns",
         "_decisive",
         "_identified",
         "_plain",
@@ -87,6 +89,7 @@ class Step:
         self.span: Span = trace.INVALID_SPAN
         self.findings: tuple[Finding, ...] = ()
         self.action = Action.ALLOW
+        self._at_ns: int | None = None
         self._around = context.get_current() if around is None else around
         self._decisive: Finding | None = None
         self._identified = False
@@ -101,6 +104,7 @@ class Step:
         *,
         kind: SpanKind = SpanKind.INTERNAL,
         current: bool = True,
+        instant: bool = False,
     ) -> None:
         """Say what the span is; it starts in `before`, once the event has its step.
 
@@ -111,8 +115,9 @@ class Step:
             attributes: What is known before the event.
             kind: Its kind.
             current: Whether it becomes the current span.
+            instant: Whether it has no length.
         """
-        self._plain = name, attributes, kind, current
+        self._plain = name, attributes, kind, current, instant
 
     def resume(self) -> None:
         """Make the span the current one."""
@@ -220,7 +225,7 @@ class Step:
                 if late and fingerprint is not None:
                     span.set_attribute(AGENTGUARD_FINGERPRINT, self.guard.exported(fingerprint))
                 self._tell(span, event, error, more)
-            span.end()
+            span.end(self._at_ns)
         except Exception as exc:
             self.guard.engine.failed("span", exc)
 
@@ -228,7 +233,7 @@ class Step:
         """Start the span that `start` told of."""
         if self._plain is None:
             return
-        name, attributes, kind, current = self._plain
+        name, attributes, kind, current, instant = self._plain
         self._plain = None
         info = self.run.info
         known = {**attributes, AGENTGUARD_RUN_ID: info.run_id, AGENTGUARD_STEP: event.step}
@@ -239,7 +244,9 @@ class Step:
         if info.conversation is not None:
             known[GEN_AI_CONVERSATION_ID] = info.conversation
         try:
-            self.span = self.guard.tracer.start_span(name, self._around, kind, known)
+            if instant:
+                self._at_ns = time.time_ns()
+            self.span = self.guard.tracer.start_span(name, self._around, kind, known, start_time=self._at_ns)
         except Exception as exc:
             self.guard.engine.failed("span", exc)
         if self.guard.watches_spans:

@@ -9,7 +9,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from opentelemetry import context
 
-from otel_agentguard.current import scope
+from otel_agentguard.current import NOWHERE, SCOPE_KEY, Scope
 from otel_agentguard.errors import ConfigError, RunAborted
 from otel_agentguard.events import Effect
 from otel_agentguard.findings import Limits
@@ -24,7 +24,7 @@ from otel_agentguard.seams.declare import (
     is_generator,
 )
 from otel_agentguard.seams.effects import caused, caused_async, effect_spec, keyed
-from otel_agentguard.seams.handed import ContinuedStep, handed_on
+from otel_agentguard.seams.handed import HANDED_KEY, ContinuedStep, handed_on
 from otel_agentguard.seams.streams import Watch, relaying, relaying_async
 
 _P = ParamSpec("_P")
@@ -257,7 +257,7 @@ class _Plans:
     ) -> ToolStep | None:
         """Begin a call; None where it passes the guard."""
         ctx = context.get_current()
-        here = scope(ctx)
+        here: Scope = ctx.get(SCOPE_KEY, NOWHERE)  # type: ignore[assignment]  # nobody else has this key
         declaration = self._declaration
         if here.unguarded or not declaration.guard:
             guard.tell("unguarded", declaration.name)
@@ -266,7 +266,7 @@ class _Plans:
             plan = self._plan
             if plan is None or plan.guard is not guard:
                 plan = self._plan = self._made(guard)
-            if (outer := handed_on(guard, declaration, ctx)) is not None:
+            if HANDED_KEY in ctx and (outer := handed_on(guard, declaration, ctx)) is not None:
                 return ContinuedStep(plan, outer, args, kwargs)
             return ToolStep(plan, here, args, kwargs, current=current, around=ctx)
         except RunAborted:

@@ -100,11 +100,13 @@ class AgentGuardSpanProcessor(SpanProcessor):
         try:
             own = span.context
             live = self._live.pop(own.span_id, None)
-            attributes = _attributes_of(span)
-            for marker, _ in self._marked:
-                if marker in attributes:
-                    self._take(guard, span, attributes, NOWHERE if live is None else live.scope)
-                    break
+            made_by = span.instrumentation_scope
+            if made_by is None or made_by.name != INSTRUMENTATION_SCOPE:
+                attributes = _attributes_of(span)
+                for marker, _ in self._marked:
+                    if marker in attributes:
+                        self._take(guard, span, attributes, NOWHERE if live is None else live.scope)
+                        break
             parent = span.parent
             if parent is None or parent.is_remote:
                 self._root_ended(guard, own.trace_id, span)
@@ -123,7 +125,7 @@ class AgentGuardSpanProcessor(SpanProcessor):
 
     def _take(self, guard: Guard, span: ReadableSpan, attributes: Mapping[str, object], there: Scope) -> None:
         source = span.instrumentation_scope.name if span.instrumentation_scope is not None else ""
-        if source == INSTRUMENTATION_SCOPE or there.unguarded:
+        if there.unguarded:
             return
         told = _ended(span, attributes)
         event = self._decoded(guard, told)

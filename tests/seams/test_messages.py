@@ -17,6 +17,7 @@ def test_a_message_is_an_event_with_its_own_span(guard: AgentGuard, sink: Record
     assert isinstance(said, Message)
     assert (said.agent, said.to, said.text, said.step) == ("coder", "reviewer", "fixed line 23", 1)
     (span,) = spans.named("agentguard.message coder")
+    assert span.start_time == span.end_time
     assert span.attributes["agentguard.step"] == 1
     assert span.attributes["agentguard.run.id"] == "r"
     assert len(span.attributes["agentguard.fingerprint"]) == 32
