@@ -22,6 +22,7 @@ _MIN_SHARED_WORDS = 0.7
 _SHORT_CHARS = 16
 _SHORT_WORDS = 3
 _SHORT_WORDS_CHARS = 48
+_SEVERAL_UNSPACED_CHARS = 6
 _EMPTY_ANSWER_CHARS = 160
 _EMPTY_ANSWER_WORDS = 12
 _HEX_ID_CHARS = 7
@@ -36,6 +37,7 @@ _PUNCTUATION = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~“”„‚’‘«»‹›�
 _UNSPACED = re.compile(
     "[\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]+"
 )
+_HIRAGANA = re.compile("[\u3041-\u309f]+")
 
 _UNIT = (
     r"(?:\s?(?:%|°[CF]?|(?:ms|µs|us|ns|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?|weeks?"
@@ -134,9 +136,25 @@ def words(text: str) -> frozenset[str]:
     return frozenset(_split(text))
 
 
+def is_unspaced(text: str) -> bool:
+    """Whether a text has several words in a script without spaces: six letters of it or more."""
+    return not text.isascii() and sum(map(len, _UNSPACED.findall(text))) >= _SEVERAL_UNSPACED_CHARS
+
+
 def content_words(text: str) -> frozenset[str]:
-    """The words that carry a subject: folded to one case, without punctuation and stop words."""
-    return frozenset(_stripped(text)) - STOP_WORDS
+    """The words that carry a subject: folded to one case, without punctuation, stop words and particles."""
+    return frozenset(_stripped(without_particles(text))) - STOP_WORDS
+
+
+def without_particles(text: str) -> str:
+    """A Japanese text without hiragana, in which particles and endings are written.
+
+    Any other text is unchanged, and so is one that has nothing else.
+    """
+    if text.isascii():
+        return text
+    rest = _HIRAGANA.sub(" ", text)
+    return rest if rest.strip(f"{_PUNCTUATION} ") else text
 
 
 def names(text: str) -> frozenset[str]:

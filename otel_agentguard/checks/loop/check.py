@@ -42,7 +42,7 @@ class LoopCheck:
 class LoopRun:
     """The loop check in one run."""
 
-    __slots__ = ("_calls", "_conversation", "_marks", "_near", "_prompts", "_subjects", "_talk")
+    __slots__ = ("_asks_late", "_calls", "_conversation", "_marks", "_near", "_prompts", "_subjects", "_talk")
 
     def __init__(self, run: RunInfo, embedder: Embedder | None) -> None:
         self._marks = Marks()
@@ -51,11 +51,14 @@ class LoopRun:
         self._near = Near(run, self._marks) if run.settings.hints_at(*NEAR_ROWS) else None
         self._conversation = Conversation(run, self._marks)
         self._subjects = Subjects(run, self._marks, embedder) if run.settings.hints_at("semantic") else None
+        self._asks_late = hasattr(embedder, "prepare")
         self._prompts: set[int] = set()
 
     def before(self, event: Event) -> Sequence[Finding]:
         """Judge an event by what the run has done so far."""
         if isinstance(event, ToolCall):
+            if self._asks_late and self._subjects is not None:
+                self._subjects.before(event)
             return self._calls.before(event)
         if isinstance(event, Message | Handoff | ModelCall):
             return self._talk.before(event)

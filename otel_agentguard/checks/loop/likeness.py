@@ -59,7 +59,8 @@ def form_of(arguments: Mapping[str, object]) -> Form:
 
 def is_prose(value: str) -> bool:
     """Whether a text is meant for people: several words, no code."""
-    return len(value.split(None, 2)) >= 3 and not _is_code(value) and not _shell_like(value)
+    several = len(value.split(None, 2)) >= 3 or text.is_unspaced(value)
+    return several and not _is_code(value) and not _shell_like(value)
 
 
 def likeness(one: Form, other: Form, *, failing: bool) -> Likeness:

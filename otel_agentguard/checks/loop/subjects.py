@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import mul
 from typing import NamedTuple
 
 from xxhash import xxh3_128_digest
@@ -156,14 +157,22 @@ class Subjects:
         embedder: Tells the meaning of texts; without one subjects are told apart by their words.
     """
 
-    __slots__ = ("_embedder", "_identifiers", "_marks", "_run", "_subjects")
+    __slots__ = ("_embedder", "_identifiers", "_marks", "_prepare", "_run", "_subjects")
 
     def __init__(self, run: RunInfo, marks: Marks, embedder: Embedder | None = None) -> None:
         self._run = run
         self._marks = marks
         self._embedder = embedder
+        self._prepare = getattr(embedder, "prepare", None)
         self._subjects: list[_Subject] = []
         self._identifiers: OrderedDict[str, _Lookup] = OrderedDict()
+
+    def before(self, call: ToolCall) -> None:
+        """Let a late embedder find the meaning of a question while its call runs."""
+        if self._prepare is not None and (question := _question_of(call)) is not None:
+            about = text.content_words(question)
+            if self._lexically(about) is None:
+                self._prepare([question])
 
     def after(self, call: ToolCall, texts: Texts) -> Sequence[Finding]:
         """Take in a call with its result."""
@@ -171,10 +180,8 @@ class Subjects:
             return ()
         if not call.arguments or call.result_digest is None:
             return ()
-        if call.effect not in _CHANGES and call.outcome is Outcome.OK:
-            prose = [value for value in call.arguments.values() if isinstance(value, str) and _is_question(value)]
-            if prose:
-                return self._ask(call, " ".join(prose), texts)
+        if call.outcome is Outcome.OK and (question := _question_of(call)) is not None:
+            return self._ask(call, question, texts)
         return self._look_up(call, texts)
 
     def _ask(self, call: ToolCall, question: str, texts: Texts) -> Sequence[Finding]:
@@ -215,19 +222,33 @@ class Subjects:
             others[0].read_all()
 
     def _subject_of(self, about: frozenset[str], question: str) -> _Subject:
-        best = max(self._subjects, key=lambda subject: _overlap(about, subject.words), default=None)
-        if best is not None and _overlap(about, best.words) >= _SHARED_SUBJECT:
-            return best
-        meaning = self._embedder.embed([question])[0] if self._embedder is not None else None
+        if (known := self._lexically(about)) is not None:
+            return known
+        meaning = self._meaning(question)
         if meaning is not None:
             for subject in self._subjects:
-                if subject.meaning is not None and _cosine(meaning, subject.meaning) >= _CLOSE_MEANING:
+                if subject.meaning is None:
+                    subject.meaning = self._meaning(subject.question)
+                if subject.meaning is not None and _dot(meaning, subject.meaning) >= _CLOSE_MEANING:
                     return subject
         if len(self._subjects) == _MAX_SUBJECTS:
             del self._subjects[0]
         new = _Subject(0, words=set(about), meaning=meaning)
         self._subjects.append(new)
         return new
+
+    def _lexically(self, about: frozenset[str]) -> _Subject | None:
+        best = max(self._subjects, key=lambda subject: _overlap(about, subject.words), default=None)
+        return best if best is not None and _overlap(about, best.words) >= _SHARED_SUBJECT else None
+
+    def _meaning(self, question: str) -> list[float] | None:
+        """The meaning as a vector of length 1; None without an embedder, or where it does not know yet."""
+        vector = self._embedder.embed([question])[0] if self._embedder is not None else None
+        if vector is None:
+            return None
+        numbers = list(map(float, vector))
+        length = _dot(numbers, numbers) ** 0.5
+        return [number / length for number in numbers] if length else None
 
     def _look_up(self, call: ToolCall, texts: Texts) -> Sequence[Finding]:
         asked = texts.asked[:_ANSWER_CHARS]
@@ -299,6 +320,14 @@ class Subjects:
         )
 
 
+def _question_of(call: ToolCall) -> str | None:
+    """The free text among the arguments of a call that only asks."""
+    if call.effect in _CHANGES or not call.arguments:
+        return None
+    prose = [value for value in call.arguments.values() if isinstance(value, str) and _is_question(value)]
+    return " ".join(prose) if prose else None
+
+
 def _is_question(value: str) -> bool:
     return len(value) < _ANSWER_CHARS and is_prose(value)
 
@@ -321,7 +350,5 @@ def _error_of(content: str) -> int | None:
     return None if len(content) <= _SAYS_LITTLE_CHARS else hash(text.mask(_QUOTED.sub("", content)))
 
 
-def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
-    dot = sum(a * b for a, b in zip(one, other, strict=True))
-    norm = (sum(a * a for a in one) * sum(b * b for b in other)) ** 0.5
-    return float(dot / norm) if norm else 0.0
+def _dot(one: Iterable[float], other: Iterable[float]) -> float:
+    return float(sum(map(mul, one, other)))
