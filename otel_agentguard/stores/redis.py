@@ -8,6 +8,7 @@ can be borne; else PostgreSQL.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ from otel_agentguard.errors import ConfigError, MissingExtraError, StoreError
 
 try:
     from redis import Redis, RedisError
+    from redis.exceptions import NoScriptError
 except ImportError as exc:
     raise MissingExtraError("redis") from exc
 
@@ -43,9 +45,9 @@ local now = string.format('%d.%06d', time[1], time[2])
 """
 
 _CREATE = f"""
-if redis.call('EXISTS', KEYS[1]) == 1 then return redis.call('HGETALL', KEYS[1]) end
+if redis.call('HSETNX', KEYS[1], 'request', ARGV[1]) == 0 then return redis.call('HGETALL', KEYS[1]) end
 {_NOW}
-redis.call('HSET', KEYS[1], 'request', ARGV[1], 'owner', ARGV[2], 'state', '{State.STARTED}', 'attempt', 1,
+redis.call('HSET', KEYS[1], 'owner', ARGV[2], 'state', '{State.STARTED}', 'attempt', 1,
   'created_s', now, 'lease_s', now + ARGV[3])
 redis.call('ZADD', KEYS[2], 0, ARGV[4])
 return now
@@ -169,11 +171,17 @@ class RedisConnection:
         Raises:
             StoreError: The server cannot be reached, or refuses (when called).
         """
-        registered = self.client.register_script(text)
+        digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+        client = self.client
 
         def call(keys: Sequence[str], arguments: Sequence[Any]) -> Any:
-            with self.errors():
-                return registered(keys=keys, args=arguments)
+            try:
+                try:
+                    return client.evalsha(digest, len(keys), *keys, *arguments)
+                except NoScriptError:
+                    return client.eval(text, len(keys), *keys, *arguments)
+            except RedisError as exc:
+                raise StoreError(f"{self.url}: {exc}") from exc
 
         return call
 

@@ -41,13 +41,13 @@ def sqlite_url(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def redis_url(redis_server: RedisServer) -> Iterator[str]:
+def redis_url(redis_server: RedisServer) -> str:
     """An empty Redis database; owners that are silent for 0.4 s count as gone."""
     from redis import Redis
 
-    yield f"{redis_server.url()}?lease_s=0.4"
     with contextlib.closing(Redis(port=redis_server.port)) as client:
         client.flushall()
+    return f"{redis_server.url()}?lease_s=0.4"
 
 
 @pytest.fixture

@@ -339,7 +339,8 @@ def _way(came_from: dict[World, tuple[World, str] | None], world: World) -> str:
 @pytest.mark.parametrize("deaths_are_known", [True, False], ids=["deaths known", "leases"])
 @pytest.mark.parametrize("errors", [False, True], ids=["deaths", "deaths and errors"])
 def test_no_interleaving_breaks_a_promise(policy: OnUnknown, *, deaths_are_known: bool, errors: bool) -> None:
-    model = Model(policy, deaths_are_known=deaths_are_known, errors=errors, troubles=2 if errors else 3)
+    workers = 2 if errors and not deaths_are_known else 3
+    model = Model(policy, deaths_are_known=deaths_are_known, errors=errors, workers=workers)
 
     worlds, ends, wrong = explore(model)
 
