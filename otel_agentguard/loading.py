@@ -91,6 +91,23 @@ def with_values(settings: Settings, values: Mapping[str, object]) -> Settings:
     return _applied(settings, _from_mapping(values, "as given"))
 
 
+def value_of(settings: Settings, dotted: str) -> object:
+    """The value that a key has; None where it is not set."""
+    match _split(dotted):
+        case ("loop", *rest):
+            return dict(_flat((), settings.loop)).get(tuple(rest))
+        case ("budget", *rest):
+            return dict(_flat((), settings.budget)).get(tuple(rest))
+        case ("tools", name, row, limit):
+            return getattr(settings.limits(row, name), limit, None)
+        case ("tools", name, field):
+            return getattr(settings.tools.get(name, ToolSettings()), field, None)
+        case (name, *_):
+            return getattr(settings, name, None)
+        case _:
+            return None
+
+
 def known_keys() -> list[str]:
     """Every key, with `ROW` for a row of the loop check, and `NAME`, `FROM` and `TO` for tools and agents."""
     return [
