@@ -129,6 +129,89 @@ def effect_again(earlier: int, *, certain: bool) -> str:
     return to_model(known, "Find out whether it happened before you try again.")
 
 
+def known_so_far() -> str:
+    """The first line of what a run knows already."""
+    return f"{SIGNATURE} What this run has done already {_NOT_THE_USER}:"
+
+
+def already_read(
+    name: str, count: int, step: int, *, changed: bool | None, purpose: str | None, summary: str | None
+) -> str:
+    """A line on something that was read.
+
+    Args:
+        name: Its name.
+        count: How often.
+        step: When it was read last; 0 for before the first step.
+        changed: Whether it has changed since; None where nobody can tell.
+        purpose: Why it was read.
+        summary: What was found.
+    """
+    parts = [f"read {_times(count)}" + (f", last at step {step}" if step else "")]
+    if changed is not None:
+        parts.append("changed since: read it again before relying on it" if changed else "unchanged since")
+    if purpose:
+        parts.append(
+            f"read to {_shortened(purpose)}" if not purpose.startswith("to ") else f"read {_shortened(purpose)}"
+        )
+    if summary:
+        parts.append(f"found: {_shortened(summary)}")
+    return f"- {_shortened(name)}: {'; '.join(parts)}"
+
+
+def already_called(tool: str, count: int, first: int, last: int) -> str:
+    """A line on a call that came to the same answer more than once."""
+    return f"- {tool}: the same call had the same answer {_times(count)}, first at step {first}, last at step {last}"
+
+
+def calls_so_far(calls: int, executed: int, saved: int) -> str:
+    """The last line of what a run knows already."""
+    answered = f", {saved} answered from what was known" if saved else ""
+    return f"Tool calls so far: {calls}, {executed} executed{answered}."
+
+
+def from_earlier_session(
+    age: str,
+    status: str,
+    count: int,
+    *,
+    match: str,
+    freshness: str,
+    excerpt: str | None = None,
+    purpose: str | None = None,
+    summary: str | None = None,
+) -> str:
+    """Note on a call that an earlier session made too.
+
+    Args:
+        age: How long ago, in words.
+        status: How it ended.
+        count: How often it was made.
+        match: `same`, `resource` or `similar`.
+        freshness: Whether what it was made from is `fresh`, `stale` or `unknown`.
+        excerpt: The beginning of what it answered.
+        purpose: Why what it is about was read then.
+        summary: What was found there.
+    """
+    what = {"same": "This very call was", "resource": "Another call on the same thing was"}.get(
+        match, "A like call was"
+    )
+    known = f"{what} made in an earlier session, {age} ago, {_times(count)} in all; it ended: {status}."
+    known += {"fresh": " What it read is unchanged.", "stale": " What it read has changed since."}.get(freshness, "")
+    told = (("It was read to", purpose), ("What was found:", summary), ("It answered:", excerpt))
+    known += "".join(f" {label} {_shortened(text, 500)}" for label, text in told if text)
+    return to_model(known, "Take it as a hint; this call has its own answer.")
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _shortened(text: str, most: int = 200) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
+
+
 def refused(note: str, earlier_result: str | None) -> str:
     """Text in place of a call that was not run."""
     if earlier_result is None:
