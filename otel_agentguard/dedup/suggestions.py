@@ -50,7 +50,7 @@ _OPPOSED = tuple(
         ("strict stricter strengthen", "lax relax loosen weaken"),
     )
 )
-_NEGATIONS = frozenset("not no never without don't shouldn't mustn't cannot can't avoid stop".split())
+_NEGATIONS = frozenset("not no never without don't shouldn't mustn't cannot can't".split())
 _STATES = frozenset("is are was were be been has have had does do did will can could".split())
 _FILLERS = frozenset(
     """
@@ -58,7 +58,7 @@ _FILLERS = frozenset(
     recommend replace should suggest suggestion switch there update use using want would code
     """.split()
 )
-_ENDINGS = ("ations", "ation", "ings", "ing", "ments", "ment", "ies", "es", "ed", "s", "e")
+_ENDINGS = ("ations", "ation", "ions", "ion", "ings", "ing", "ments", "ment", "ies", "es", "ed", "s", "e")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class _Meant:
         return self.first <= (other.last or other.first) and other.first <= (self.last or self.first)
 
     def _contradicts(self, other: _Meant) -> bool:
-        if self.numbers != other.numbers and self.numbers and other.numbers:
+        if not (self.numbers <= other.numbers or other.numbers <= self.numbers):
             return True
         if self.exchange and other.exchange:
             (old, new), (their_old, their_new) = self.exchange, other.exchange
@@ -155,7 +155,7 @@ class _Meant:
         if self.item.text.strip() == other.item.text.strip():
             return True
         if self.vector is not None and other.vector is not None:
-            return self.numbers == other.numbers and _cosine(self.vector, other.vector) >= MIN_COSINE
+            return _cosine(self.vector, other.vector) >= MIN_COSINE
         common = self.stems & other.stems
         return len(common) >= MIN_SHARED * len(self.stems | other.stems)
 
@@ -181,7 +181,7 @@ def _is_negated(lowered: str) -> bool:
     """Whether something is not to be done; that something is not so, is a reason to do it."""
     said = _WORD.findall(lowered.replace("do not", "don't"))
     counted = [word for before, word in pairwise(("", *said)) if word in _NEGATIONS and before not in _STATES]
-    return len(counted) % 2 == 1
+    return (len(counted) + (said[:1] in (["avoid"], ["stop"]))) % 2 == 1
 
 
 def _stem(word: str) -> str:
