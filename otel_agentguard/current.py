@@ -112,7 +112,19 @@ class ImplicitRuns:
         task = _current_task()
         owner = threading.current_thread() if task is None else task
         with self._lock:
-            return self._live(self._by_owner.get(owner)) or self._open_for(owner, can_stop=task is not None)
+            known = self._live(self._by_owner.get(owner))
+            if known is not None and known.stopped is not None and known.run_id not in self._owned:
+                known = None
+            return known or self._open_for(owner, can_stop=task is not None)
+
+    def lend(self, run: Run) -> None:
+        """Let the code of this task or thread belong to a run that an adapter knows, as long as that goes on.
+
+        Another run that is lent later takes its place, so that a thread serves one conversation after the other.
+        """
+        owner = _current_task() or threading.current_thread()
+        with self._lock:
+            self._by_owner[owner] = run
 
     def of_trace(self, trace_id: int) -> Run:
         """The implicit run of a trace."""
@@ -206,8 +218,7 @@ class ImplicitRuns:
 
     def _task_ended(self, task: asyncio.Task[object]) -> None:
         run = self._by_owner.pop(task, None)
-        if run is not None:
-            self._owned.pop(run.run_id, None)
+        if run is not None and self._owned.pop(run.run_id, None) is not None:
             self._engine.close(run)
 
     def _live(self, run: Run | None) -> Run | None:

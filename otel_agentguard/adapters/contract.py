@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from otel_agentguard.engine import Run
 from otel_agentguard.errors import RunAborted
 from otel_agentguard.events import Effect
 
@@ -91,6 +92,7 @@ class ModelRequest:
         tools: The tools of the request.
         agent: The agent that asks; None leaves that to the entry around it.
         conversation: The conversation that it belongs to; only used outside of every run.
+        run: The run that it belongs to, where the adapter has found that already.
     """
 
     model: str = ""
@@ -98,6 +100,7 @@ class ModelRequest:
     tools: object = None
     agent: str | None = None
     conversation: str | None = None
+    run: Run | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -155,7 +155,7 @@ class Entered:
             raise carrier(reason, run_id=around.run_id) if self._is_inner else stopped(around, around.run, reason)
         self.run = around.run or _opened(guard, request)
         if around.run is None:
-            self.run = _turned(guard, self.run, around, request)
+            self.run = take_users_turn(guard, self.run, around, request)
         elif not self._is_inner and request.is_user_turn and _is_asked_again(self.run, request):
             take_turn(guard, around, Turn(trigger=Trigger.USER, text=request.user_text))
         agent = request.agent or around.agent or self.run.info.agent
@@ -270,7 +270,7 @@ def _opened(guard: Guard, request: EntryRequest) -> Run:
     return guard.engine.open(agent=request.agent or "agent", tools=guard.specs)
 
 
-def _turned(guard: Guard, run: Run, around: Scope, request: EntryRequest) -> Run:
+def take_users_turn(guard: Guard, run: Run, around: Scope, request: EntryRequest) -> Run:
     """Take the turn that the input of an outermost entry is.
 
     Returns:

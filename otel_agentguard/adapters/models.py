@@ -247,8 +247,8 @@ class ModelStep(Step):
     __slots__ = ("_answer", "event", "request")
 
     def __init__(self, guard: Guard, here: Scope, request: ModelRequest, *, current: bool = True) -> None:
-        run = None
-        if here.run is None and request.conversation is not None:
+        run = request.run
+        if run is None and here.run is None and request.conversation is not None:
             run = guard.implicit.of_conversation(request.conversation)
         super().__init__(guard, here, run=run)
         self.enforce = guard.enforce_auto
@@ -271,7 +271,7 @@ class ModelStep(Step):
         """What this request should tell the model beside its messages; empty unless the user wants that."""
         if not self.guard.settings.inject_hints or not self.enforce:
             return ""
-        return "\n".join(filter(None, (*self.run.drain_notes(), hints_of(self.run))))
+        return hints_of(self.run)
 
     def took(self, read: Callable[[R], ModelAnswer], answer: R) -> None:
         """Take in the answer."""

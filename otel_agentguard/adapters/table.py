@@ -68,4 +68,43 @@ ADAPTERS: tuple[AdapterEntry, ...] = (
             ),
         ),
     ),
+    AdapterEntry(
+        name="openai",
+        parts=(
+            Part(
+                module="openai._base_client",
+                distribution="openai",
+                versions=">=1.66,<4",
+                hook=f"{_HERE}.openai:hook",
+            ),
+        ),
+    ),
+    AdapterEntry(
+        name="anthropic",
+        parts=(
+            Part(
+                module="anthropic._base_client",
+                distribution="anthropic",
+                versions=">=0.50,<3",
+                hook=f"{_HERE}.anthropic:hook",
+            ),
+            Part(
+                module="anthropic.lib.tools._beta_runner",
+                distribution="anthropic",
+                versions=">=2,<3",
+                hook=f"{_HERE}.anthropic:hook_runner",
+            ),
+        ),
+    ),
+    AdapterEntry(
+        name="openai-agents",
+        parts=(
+            Part(
+                module="agents.run",
+                distribution="openai-agents",
+                versions=">=0.24,<0.25",
+                hook=f"{_HERE}.openai_agents:hook",
+            ),
+        ),
+    ),
 )

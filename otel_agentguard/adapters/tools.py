@@ -162,14 +162,14 @@ class FrameworkCall(HandedOn):
         super().__init__(guard, here, run=run)
         if request.agent is not None:
             self.agent = request.agent
-        self.declaration = _declaration(request)
+        self.declaration = declaration_for(request)
         may_refuse = guard.enforce_auto if self.declaration is None else guard.enforce
         self.enforce = may_refuse and not request.is_control
         self.late = None
         self.notes = ()
         self.more = None
         self.was_told = False
-        self.call = _event(guard, self.agent, request, self.declaration)
+        self.call = event_of(guard, self.agent, request, self.declaration)
         attributes: dict[str, AttributeValue] = {
             GEN_AI_OPERATION_NAME: OPERATION_EXECUTE_TOOL,
             GEN_AI_TOOL_NAME: request.tool,
@@ -280,13 +280,18 @@ def _begin(decode: Callable[[], ToolRequest | None]) -> FrameworkCall | None:
         return None
 
 
-def _declaration(request: ToolRequest) -> ToolDeclaration | None:
+def declaration_for(request: ToolRequest) -> ToolDeclaration | None:
+    """What the program has declared of the tool of a call."""
     if request.function is not None:
         return declaration_of(request.function)
     return declaration_named(request.tool)
 
 
-def _event(guard: Guard, agent: str, request: ToolRequest, declaration: ToolDeclaration | None) -> ToolCall:
+def event_of(guard: Guard, agent: str, request: ToolRequest, declaration: ToolDeclaration | None) -> ToolCall:
+    """The event of a call, as its declaration or the settings say.
+
+    The call of a declared tool has the identity that it has where the program calls it directly.
+    """
     settings = guard.settings.tools.get(request.tool)
     if declaration is not None:
         call = _plan(guard, declaration).call(agent, (), request.arguments or {})

@@ -88,14 +88,15 @@ class AdapterContract:
         kinds: The ways; those that begin with `async` return a coroutine from `ask`.
         answers_inline: A tool result can be given or changed by the guard; else (a loop written by hand around an
             SDK) only the model path is guarded.
-        has_entry: The framework has run methods, with a conversation and a user's turn.
-        loses_tool_errors: None, or why the framework's errors of tools are not compared.
+        has_entry: The framework has run methods, which end in the stop whatever came back.
+        has_conversations: Those know the agent's name, the conversation and a user's turn.
     """
 
     adapter: ClassVar[str]
     kinds: ClassVar[tuple[str, ...]] = ("sync", "async", "stream", "async_stream")
     answers_inline: ClassVar[bool] = True
     has_entry: ClassVar[bool] = True
+    has_conversations: ClassVar[bool] = True
 
     def ask(
         self,
@@ -131,6 +132,10 @@ class AdapterContract:
     def told(self, request: dict[str, Any]) -> list[str]:
         """The tool results that a request holds, as texts, in order."""
         return [_text(one["content"]) for one in request.get("messages") or [] if one["role"] == "tool"]
+
+    def all_told(self, requests: Sequence[dict[str, Any]]) -> list[str]:
+        """The tool results that the model got by the last of these requests; all of them are in that one usually."""
+        return self.told(requests[-1])
 
     def resume(self, url: str, tools: Sequence[Any], conversation: str) -> Any:
         """Go on with a conversation without new user input; not every framework can."""
@@ -294,7 +299,7 @@ class AdapterContract:
         with pytest.raises(RunAborted):
             self.get(kind, model.play("notes", looping()), [self.counted(kind).function])
 
-        told = self.told(model.requests("notes")[-1])
+        told = self.all_told(model.requests("notes"))
         assert [NOTE in text for text in told] == [False, False, True, False, True, True]
         assert all("result for x" in text for text in told)
         assert "not run again" in told[4]
@@ -415,7 +420,7 @@ class AdapterContract:
         self, kind: str, model: ScriptedModel, installing: Installing, sink: RecordingSink
     ) -> None:
         guard = installing()
-        conversation = "conversation-1" if self.has_entry else None
+        conversation = "conversation-1" if self.has_conversations else None
         seen: list[str | None] = []
 
         def look(q: str) -> None:
@@ -432,7 +437,7 @@ class AdapterContract:
         assert call.result_digest is not None
         models = [event for event in sink.events if isinstance(event, ModelCall)]
         assert [(one.input_tokens, one.output_tokens) for one in models] == [(INPUT_TOKENS, OUTPUT_TOKENS)] * 2
-        if self.has_entry:
+        if self.has_conversations:
             assert {event.agent for event in (call, *models)} == {"Reader"}
             assert seen == ["conversation-1"]
 
@@ -461,7 +466,7 @@ class AdapterContract:
 
         assert counted.calls == 1
         assert Kind.DUPLICATE_SIDE_EFFECT in [found.kind for found, _ in sink.findings]
-        told = self.told(model.requests("effect")[-1])
+        told = self.all_told(model.requests("effect"))
         assert len(told) == 2
         assert all("result for x" in text for text in told)
 
@@ -470,7 +475,7 @@ class AdapterContract:
     def test_a_new_user_turn_goes_on_after_a_stop(
         self, kind: str, model: ScriptedModel, installing: Installing
     ) -> None:
-        if not self.has_entry:
+        if not self.has_conversations:
             pytest.skip("there is no entry that a user's turn comes through")
         counted = self.counted(kind)
         installing()
