@@ -18,6 +18,7 @@ PROGRAM = "otel-agentguard"
 MISUSE = 2
 
 _MODULES = {
+    "dashboards": "otel_agentguard.cli.dashboards",
     "demo": "otel_agentguard.cli.demo",
     "doctor": "otel_agentguard.cli.doctor",
     "run": "otel_agentguard.cli.run",
