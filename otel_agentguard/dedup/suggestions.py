@@ -61,6 +61,17 @@ _FILLERS = frozenset(
 _ENDINGS = ("ations", "ation", "ions", "ion", "ings", "ing", "ments", "ment", "ies", "es", "ed", "s", "e")
 
 
+def _stem(word: str) -> str:
+    for ending in _ENDINGS:
+        if word.endswith(ending) and len(word) - len(ending) >= 3:
+            word = word[: -len(ending)]
+            break
+    return f"{word[:-1]}s" if word.endswith("iz") else word
+
+
+_FILLER_STEMS = frozenset(map(_stem, _FILLERS))
+
+
 @dataclass(frozen=True, slots=True)
 class Suggestion:
     """What somebody suggests for one place.
@@ -122,7 +133,8 @@ class _Meant:
         self.place, self.first, self.last = _taken_apart(item.place)
         lowered = item.text.lower()
         self.said = frozenset(_WORD.findall(lowered))
-        self.stems = frozenset(map(_stem, text.content_words(item.text) - _FILLERS)) or frozenset(map(_stem, self.said))
+        stems = frozenset(map(_stem, text.content_words(item.text)))
+        self.stems = stems - _FILLER_STEMS or frozenset(map(_stem, self.said))
         self.numbers = frozenset(word for word in self.said if _NUMBER.search(word))
         self.negated = _is_negated(lowered)
         self.exchange = _exchange(lowered)
@@ -182,14 +194,6 @@ def _is_negated(lowered: str) -> bool:
     said = _WORD.findall(lowered.replace("do not", "don't"))
     counted = [word for before, word in pairwise(("", *said)) if word in _NEGATIONS and before not in _STATES]
     return (len(counted) + (said[:1] in (["avoid"], ["stop"]))) % 2 == 1
-
-
-def _stem(word: str) -> str:
-    for ending in _ENDINGS:
-        if word.endswith(ending) and len(word) - len(ending) >= 3:
-            word = word[: -len(ending)]
-            break
-    return f"{word[:-1]}s" if word.endswith("iz") else word
 
 
 def _exchange(lowered: str) -> tuple[frozenset[str], frozenset[str]] | None:
