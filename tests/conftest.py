@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator
 
 import pytest
@@ -28,8 +29,8 @@ def postgres_server() -> Iterator[PostgresServer]:
     binaries = postgres_binaries()
     if binaries is None:
         missing(POSTGRES_HINT)
-        raise AssertionError
-    pytest.importorskip("psycopg", reason="pip install 'otel-agentguard[postgres]'")
+    if importlib.util.find_spec("psycopg") is None:
+        missing("no PostgreSQL driver here: pip install 'otel-agentguard[postgres]'")
     server = PostgresServer(binaries)
     with running(server):
         yield server
@@ -41,8 +42,8 @@ def redis_server() -> Iterator[RedisServer]:
     binary = redis_binary()
     if binary is None:
         missing(REDIS_HINT)
-        raise AssertionError
-    pytest.importorskip("redis", reason="pip install 'otel-agentguard[redis]'")
+    if importlib.util.find_spec("redis") is None:
+        missing("no Redis driver here: pip install 'otel-agentguard[redis]'")
     server = RedisServer(binary)
     with running(server):
         yield server

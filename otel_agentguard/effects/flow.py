@@ -343,6 +343,9 @@ class CallFlow:
     def _recorded(self, claim: Claimed, result: object) -> Flow[EffectAnswer]:
         call, ledger, recorder, key = self._call, self._ledger, self._recorder, claim.record.key
         data = recorder.encoded(call, result)
+        if self._in_transaction:
+            # Not tried again and not parked: what fails here undoes the effect too.
+            return (yield from self._completed(claim, ledger.complete(claim, data), result))
         try:
             completion: Completion = yield self._ask(lambda: recorder.complete(ledger, claim, data))
         except StoreError as exc:

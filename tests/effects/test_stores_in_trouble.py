@@ -40,13 +40,11 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
         binaries = postgres_binaries()
         if binaries is None:
             missing(POSTGRES_HINT)
-            raise AssertionError
         own: Server = PostgresServer(binaries)
     else:
         binary = redis_binary()
         if binary is None:
             missing(REDIS_HINT)
-            raise AssertionError
         own = RedisServer(binary, durable=True)
     with running(own):
         yield own

@@ -228,3 +228,36 @@ def test_the_record_is_seen_by_a_ledger_on_the_same_database(here: Setup, books:
     ledger = open_ledger(f"sqlite:///{books.where}" if books.kind == "sqlite" else books.where)
     assert [record.tool for record in ledger.list()] == ["book"]
     ledger.close()
+
+
+def test_observing_runs_the_body_in_the_transaction_whatever_the_record_says(here: Setup, books: Books) -> None:
+    call_spec = EffectSpec(tool="book")
+    with books.connect() as connection:
+        for _ in range(2):
+            call = RunEffects(run_id="run").call(call_spec, {"invoice": 7})
+            here.executor.run(
+                call,
+                lambda key: connection.execute("INSERT INTO bookings VALUES ('seven')") and None,
+                tx=connection,
+                enforce=False,
+            )
+
+    assert books.count() == 2
+
+
+def test_a_record_that_cannot_be_completed_undoes_the_effect_and_is_not_kept_for_later(
+    here: Setup, tmp_path: Path
+) -> None:
+    books = Books("sqlite", str(tmp_path / "books.db"))
+    with books.connect() as connection:
+
+        def body(key: str) -> None:
+            connection.execute("INSERT INTO bookings VALUES ('seven')")
+            connection.execute("ALTER TABLE agentguard_effects RENAME TO elsewhere")
+
+        call = RunEffects(run_id="run").call(EffectSpec(tool="book"), {})
+        with pytest.raises(StoreError):
+            here.executor.run(call, body, tx=connection)
+
+    assert books.count() == 0
+    assert here.executor.settle_parked() == 0
