@@ -29,6 +29,7 @@ from otel_agentguard.semconv import INSTRUMENTATION_SCOPE
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import SpanProcessor
 
+    from otel_agentguard.dedup.dedup import Dedup
     from otel_agentguard.effects.execution import EffectExecutor
 
 _logger = logging.getLogger("otel_agentguard")
@@ -64,6 +65,7 @@ class Guard:
         specs: What is known of the tools of every run.
         effects: Runs the bodies of side-effect tools; None until the ledger is open.
         open_effects: Opens the ledger, at the first side effect.
+        dedup: Answers pure and reading tools from what is known; None for never.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class Guard:
         self.captures_content = captures_content
         self.effects: EffectExecutor | None = None
         self.open_effects: Callable[[], EffectExecutor] | None = None
+        self.dedup: Dedup | None = None
         self._run_effects: WeakKeyDictionary[Run, RunEffects] = WeakKeyDictionary()
         self.processor_pending = processor is not None
         self.watches_spans = False

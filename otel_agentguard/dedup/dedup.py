@@ -110,7 +110,7 @@ def make_dedup(
     settings: Settings,
     *,
     store: Store | None = None,
-    key: bytes = b"",
+    key: bytes | None = None,
     tell: Callable[..., object] | None = None,
     failed: Callable[[str, BaseException], object] | None = None,
     redact: Redact | None = None,
@@ -123,8 +123,8 @@ def make_dedup(
 
     Args:
         settings: The settings of the guard.
-        store: Notes that outlive the process; None for none.
-        key: Secret of the digests in the store; needed with one.
+        store: Notes that outlive the process, as a `LateStore` where it may be down; None for none.
+        key: Secret of the digests in the store; the store's own where it is None.
         tell: Calls a method that a sink may have.
         failed: Told where a part of the guard failed.
         redact: Applied to every text of content before it is stored.

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import os
-import re
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
 from otel_agentguard import words
-from otel_agentguard.dedup.cache import working_directory
+from otel_agentguard.dedup.identity import (
+    age_of,
+    content_of,
+    likeness_of,
+    place_of,
+    stamp_of,
+    unchanged_content,
+    version_of,
+    words_of,
+)
 from otel_agentguard.dedup.journal import read_by
 from otel_agentguard.dedup.patience import Patience
-from otel_agentguard.dedup.resources import content_digest
 from otel_agentguard.events import Effect, Event, Outcome, ToolCall
 from otel_agentguard.fingerprint import exported
 from otel_agentguard.notes import (
@@ -32,15 +38,12 @@ from otel_agentguard.notes import (
 from otel_agentguard.protocols import Clock, RunInfo, Store
 from otel_agentguard.text import text_of
 
-MAX_HASHED_BYTES = 1024 * 1024
 MIN_LIKENESS = 0.8
 _MAX_BUFFERED = 1_000
 _MAX_SIGNATURES = 2_048
 _MAX_RUNS = 20_000
 _COMPARED = 200
 _ARGUMENT_CHARS = 2_000
-_TOKEN = re.compile(r"[^\s\"'`{}\[\]()<>,;:=]+")
-_ABSENT = "absent"
 _READING = frozenset({Effect.PURE, Effect.READ, Effect.CURSOR, Effect.UNKNOWN})
 
 AudienceOf = Callable[[RunInfo], Audience]
@@ -83,6 +86,20 @@ class _Signed:
     at_s: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Said:
+    """What the agent says of something that it read."""
+
+    audience: str
+    place: str
+    run_id: str
+    at_s: float
+    count: int
+    name: str | None
+    purpose: str | None
+    summary: str | None
+
+
 class Past:
     """The notes of earlier sessions, and those that this one leaves. Thread safe.
 
@@ -92,7 +109,7 @@ class Past:
     Args:
         store: Where notes are kept.
         patience: How the store is asked.
-        key: Secret of the digests; the store's own where the user gave none.
+        key: Secret of the digests; the store's own where it is None.
         now_s: Wall clock, seconds since the epoch.
         store_content: Whether names, excerpts, purposes and summaries are kept too.
         redact: Applied to each of those before it is kept.
@@ -105,7 +122,7 @@ class Past:
         store: Store,
         patience: Patience,
         *,
-        key: bytes,
+        key: bytes | None = None,
         now_s: Clock = time.time,
         store_content: bool = False,
         redact: Redact | None = None,
@@ -122,7 +139,7 @@ class Past:
         self._failed = failed
         self._lock = threading.Lock()
         self._calls: deque[_Signed] = deque(maxlen=_MAX_BUFFERED)
-        self._visits: deque[tuple[Visit, str]] = deque(maxlen=_MAX_BUFFERED)
+        self._visits: deque[_Said] = deque(maxlen=_MAX_BUFFERED)
         self._asked: dict[str, OrderedDict[bytes, None]] = {}
         self._writing = False
 
@@ -149,19 +166,18 @@ class Past:
             summary: What it found.
             count: How often it read it, beyond the calls that were noted.
         """
-        place = _place(name)
-        visit = Visit(
-            audience=self._audience(run),
-            resource=self._keyed("resource", place),
-            last_s=self._now_s(),
-            count=count,
+        said = _Said(
+            audience=self._audience_of(run).text,
+            place=place_of(name),
             run_id=run.run_id,
+            at_s=self._now_s(),
+            count=count,
             name=self._content(name, MAX_NAME_CHARS),
             purpose=self._content(purpose, MAX_PURPOSE_CHARS),
             summary=self._content(summary, MAX_SUMMARY_CHARS),
         )
         with self._lock:
-            self._visits.append((visit, place))
+            self._visits.append(said)
         self._write_soon()
 
     def earlier(self, run: RunInfo, call: ToolCall) -> EarlierCall | None:
@@ -180,7 +196,7 @@ class Past:
             return ""
         call, visit = earlier.call, earlier.visit
         return words.from_earlier_session(
-            _age(self._now_s() - call.at_s),
+            age_of(self._now_s() - call.at_s),
             call.status,
             call.count,
             match=earlier.match,
@@ -198,17 +214,23 @@ class Past:
             names: Only these; None for all.
             limit: Most that are given.
         """
-        audience = self._audience(run)
-        resources = None if names is None else [self._keyed("resource", _place(name)) for name in names]
-        return self._patience.ask(lambda: self._store.visits(audience, resources=resources, limit=limit), ())
+        audience = self._audience_of(run).text
+        places = None if names is None else [place_of(name) for name in names]
+
+        def ask() -> Sequence[Visit]:
+            resources = None if places is None else [self._keyed("resource", place) for place in places]
+            return self._store.visits(self._keyed("audience", audience), resources=resources, limit=limit)
+
+        return self._patience.ask(ask, ())
 
     def forget(self, run_id: str) -> None:
         """The run is over."""
         self._asked.pop(run_id, None)
 
     def close(self, timeout_s: float = 1.0) -> None:
-        """Write what is left, for at most so many seconds."""
+        """Write what is left, for at most so many seconds, and let go of the store."""
         self._patience.later(self._write)
+        self._patience.later(self._store.close)
         self._patience.close(timeout_s)
 
     def _first(self, run: RunInfo, call: ToolCall) -> _Signed | None:
@@ -229,19 +251,19 @@ class Past:
         return None if self._patience.is_resting else self._signed(run, call, call.fingerprint)
 
     def _signed(self, run: RunInfo, call: ToolCall, fingerprint: bytes) -> _Signed:
-        read = {_place(name) for name in read_by(call)[:MAX_RESOURCES]}
-        touched = tuple(dict.fromkeys(map(_place, (*(call.touches or ()), *sorted(read)))))[:MAX_RESOURCES]
+        read = {place_of(name) for name in read_by(call)[:MAX_RESOURCES]}
+        touched = tuple(dict.fromkeys(map(place_of, (*(call.touches or ()), *sorted(read)))))[:MAX_RESOURCES]
         excerpt = None
         if self._store_content and call.outcome is not None and call.result_known:
             excerpt = self._content(text_of(call.result, 4 * MAX_EXCERPT_CHARS), MAX_EXCERPT_CHARS)
         return _Signed(
             run_id=run.run_id,
-            audience=self._audience(run),
+            audience=self._audience_of(run).text,
             fingerprint=fingerprint,
             tool=call.tool,
             arguments=text_of(call.arguments, _ARGUMENT_CHARS) if call.arguments else "",
             touched=touched,
-            stamps=tuple(_stamp(place) for place in touched),
+            stamps=tuple(stamp_of(place) for place in touched),
             read=frozenset(read),
             pure=call.effect is Effect.PURE,
             status=(call.outcome or Outcome.UNKNOWN).value,
@@ -265,10 +287,10 @@ class Past:
             calls, visits = list(self._calls), list(self._visits)
             self._calls.clear()
             self._visits.clear()
-        read: list[Visit] = [_with_version(visit, _content(place)) for visit, place in visits]
+        read = [self._visit(said) for said in visits]
         logged = []
         for signed in calls:
-            contents = [_unchanged_content(*one) for one in zip(signed.touched, signed.stamps, strict=True)]
+            contents = [unchanged_content(*one) for one in zip(signed.touched, signed.stamps, strict=True)]
             logged.append(self._logged(signed, contents))
             read += [
                 self._read(signed, place, content)
@@ -280,23 +302,36 @@ class Past:
 
     def _logged(self, signed: _Signed, contents: Sequence[str | None]) -> LoggedCall:
         return LoggedCall(
-            audience=signed.audience,
-            call=exported(signed.fingerprint, self._key),
+            audience=self._keyed("audience", signed.audience),
+            call=exported(signed.fingerprint, self._secret()),
             tool=signed.tool,
             at_s=signed.at_s,
             status=signed.status,
             resources=tuple(self._keyed("resource", place) for place in signed.touched),
             tokens=self._tokens(signed.arguments),
             run_id=signed.run_id,
-            result=None if signed.result is None else exported(signed.result, self._key),
-            version=_version(contents),
+            result=None if signed.result is None else exported(signed.result, self._secret()),
+            version=version_of(contents),
             pure=signed.pure,
             excerpt=signed.excerpt,
         )
 
+    def _visit(self, said: _Said) -> Visit:
+        return Visit(
+            audience=self._keyed("audience", said.audience),
+            resource=self._keyed("resource", said.place),
+            version=content_of(said.place),
+            last_s=said.at_s,
+            count=said.count,
+            run_id=said.run_id,
+            name=said.name,
+            purpose=said.purpose,
+            summary=said.summary,
+        )
+
     def _read(self, signed: _Signed, place: str, content: str | None) -> Visit:
         return Visit(
-            audience=signed.audience,
+            audience=self._keyed("audience", signed.audience),
             resource=self._keyed("resource", place),
             name=self._content(place, MAX_NAME_CHARS),
             version=content,
@@ -312,15 +347,16 @@ class Past:
         call, match = found
         visit = None
         if self._store_content and call.resources:
-            visit = next(iter(self._store.visits(signed.audience, resources=call.resources[:1], limit=1)), None)
+            audience = self._keyed("audience", signed.audience)
+            visit = next(iter(self._store.visits(audience, resources=call.resources[:1], limit=1)), None)
         return EarlierCall(call, match, self._freshness(call, signed), visit)
 
     def _match(self, signed: _Signed) -> tuple[LoggedCall, str] | None:
         def of_others(calls: Sequence[LoggedCall]) -> list[LoggedCall]:
             return [call for call in calls if call.run_id != signed.run_id]
 
-        audience = signed.audience
-        same = of_others(self._store.calls(audience, call=exported(signed.fingerprint, self._key), limit=1))
+        audience = self._keyed("audience", signed.audience)
+        same = of_others(self._store.calls(audience, call=exported(signed.fingerprint, self._secret()), limit=1))
         if same:
             return same[0], "same"
         for place in signed.touched[:4]:
@@ -329,7 +365,7 @@ class Past:
                 return about[0], "resource"
         tokens = self._tokens(signed.arguments)
         alike = [
-            (_likeness(tokens, call.tokens), call)
+            (likeness_of(tokens, call.tokens), call)
             for call in of_others(self._store.calls(audience, tool=signed.tool, limit=_COMPARED))
         ]
         likeness, call = max(alike, key=lambda one: one[0], default=(0.0, None))
@@ -341,20 +377,23 @@ class Past:
         same_places = call.resources == tuple(self._keyed("resource", place) for place in signed.touched)
         if call.version is None or not same_places:
             return "unknown"
-        now = _version([_content(place) for place in signed.touched])
+        now = version_of([content_of(place) for place in signed.touched])
         return "unknown" if now is None else "fresh" if now == call.version else "stale"
 
-    def _audience(self, run: RunInfo) -> str:
-        return self._keyed("audience", self._audience_of(run).text)
+    def _secret(self) -> bytes:
+        """In the store's thread: the key of the digests."""
+        if self._key is None:
+            self._key = self._store.secret()
+        return self._key
 
     def _tokens(self, text: str) -> frozenset[int]:
         """Keyed digests of the words; of many words those with the smallest ones, which compare like the whole."""
-        found = {int(self._keyed("token", token)[:8], 16) for token in set(_TOKEN.findall(text.lower()))}
+        found = {int(self._keyed("token", token)[:8], 16) for token in words_of(text)}
         return frozenset(sorted(found)[:MAX_TOKENS])
 
     def _keyed(self, kind: str, text: str) -> str:
         data = f"{kind}\0{text}".encode("utf-8", "surrogatepass")
-        return blake2b(data, digest_size=16, key=self._key[:64]).hexdigest()
+        return blake2b(data, digest_size=16, key=self._secret()[:64]).hexdigest()
 
     def _content(self, text: str | None, most: int) -> str | None:
         """A text as it may be kept; None where it may not."""
@@ -369,61 +408,3 @@ class Past:
                 return None
         # Databases keep neither NUL nor half of a character.
         return text[:most].replace("\0", "").encode("utf-8", "replace").decode() or None
-
-
-def _with_version(visit: Visit, version: str | None) -> Visit:
-    fields: Mapping[str, object] = {name: getattr(visit, name) for name in Visit.__dataclass_fields__}
-    return Visit(**{**fields, "version": version})  # type: ignore[arg-type]
-
-
-def _place(name: str) -> str:
-    """A resource by one name, however it was reached: the real path of what is a file here."""
-    folder = working_directory()
-    if folder is None or "\0" in name or len(name) > _ARGUMENT_CHARS:
-        return name[:_ARGUMENT_CHARS]
-    path = os.path.realpath(os.path.join(folder, os.path.expanduser(name.removeprefix("file://"))))
-    return path if os.path.lexists(path) or ("/" in name and "://" not in name) else name
-
-
-def _stamp(place: str) -> tuple[int, ...] | None:
-    try:
-        found = os.stat(place)
-    except (OSError, ValueError):
-        return None
-    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-
-
-def _unchanged_content(place: str, stamp: tuple[int, ...] | None) -> str | None:
-    """The content of a file, where it is still what the call can have seen."""
-    content = _content(place)
-    return content if _stamp(place) == stamp else None
-
-
-def _content(place: str) -> str | None:
-    """Identity of the content of a file, the same on every machine; None where it is none, or too large."""
-    digest = content_digest(place, max_bytes=MAX_HASHED_BYTES)
-    if digest is not None:
-        return digest.hex()
-    return _ABSENT if place.startswith("/") and not os.path.lexists(place) else None
-
-
-def _version(contents: Sequence[str | None]) -> str | None:
-    if not contents or None in contents:
-        return None
-    return blake2b("\0".join(map(str, contents)).encode(), digest_size=16).hexdigest()
-
-
-def _likeness(one: frozenset[int], other: frozenset[int]) -> float:
-    if not one or not other:
-        return 0.0
-    # Both hold the smallest digests of their words, so the smallest of both together are a fair sample of all.
-    sample = set(sorted(one | other)[:MAX_TOKENS])
-    return len(one & other & sample) / len(sample)
-
-
-def _age(seconds: float) -> str:
-    for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
-        if seconds >= length:
-            count = int(seconds // length)
-            return f"{count} {unit}{'s' if count > 1 else ''}"
-    return "less than a minute"

@@ -43,9 +43,18 @@ def open_notes(
         MissingExtraError: The driver is not installed.
         StoreError: The store cannot be reached.
     """
+    module = import_module(f"otel_agentguard.stores.{check_url(url)}")
+    return cast("Store", module.open_notes(url, wait_s=wait_s, now_s=now_s, retention=retention))
+
+
+def check_url(url: str) -> str:
+    """The module that opens a URL.
+
+    Raises:
+        ConfigError: There is no such store.
+    """
     scheme = urlsplit(url).scheme
     if scheme not in _MODULES:
         known = ", ".join(sorted(set(_MODULES) - {"postgres", "rediss"}))
         raise ConfigError(f"no store for {(scheme or url)!r}; known: {known}")
-    module = import_module(f"otel_agentguard.stores.{_MODULES[scheme]}")
-    return cast("Store", module.open_notes(url, wait_s=wait_s, now_s=now_s, retention=retention))
+    return _MODULES[scheme]
