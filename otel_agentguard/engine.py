@@ -198,7 +198,7 @@ class Engine:
     ) -> None:
         self.settings = settings or Settings()
         self.now_s = now_s
-        self._checks = tuple(checks)
+        self.checks = tuple(checks)
         self._sinks = tuple(sinks)
         self._on_finding = on_finding
         self._approve = approve
@@ -257,7 +257,7 @@ class Engine:
                 tools=dict(tools or {}),
                 tools_complete=bool(tools) and tools_complete,
             )
-            opened = [(check.name, self._contained(f"check {check.name}", check.open, info)) for check in self._checks]
+            opened = [(check.name, self._contained(f"check {check.name}", check.open, info)) for check in self.checks]
             checks = [(name, check) for name, check in opened if check is not None]
             run = Run(info, checks, KeptValues(self._budget), parent=parent)
             if attended is not None:
@@ -288,7 +288,7 @@ class Engine:
 
     def has_check(self, name: str) -> bool:
         """Whether a check of this name judges the runs."""
-        return any(check.name == name for check in self._checks)
+        return any(check.name == name for check in self.checks)
 
     def runs(self) -> list[Run]:
         """The runs that are alive, oldest first."""

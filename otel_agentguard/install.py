@@ -100,6 +100,37 @@ class AgentGuard:
             return type(tools)(tool(function) for function in tools)
         return tool(tools)
 
+    def memory(self, store: Any) -> Any:
+        """Guard a long-term memory: what is written to it is judged by what the run really observed.
+
+        Args:
+            store: A dict or list, a LangGraph store, or an instance of mem0's `Memory`.
+
+        Returns:
+            What to use in its place; the store itself in mode `off`.
+
+        Raises:
+            ConfigError: It is none of those, or the memory check is off.
+        """
+        guard = self.guard
+        if guard is None:
+            return store
+        from otel_agentguard.checks.memory import MemoryCheck
+        from otel_agentguard.memory.wrappers import Door, guard_store
+        from otel_agentguard.seams.memories import submitted
+
+        check = next((check for check in self.engine.checks if isinstance(check, MemoryCheck)), None)
+        if check is None:
+            raise ConfigError("the memory check is off; add 'memory' to the setting checks")
+        check.in_use = True
+        door = Door(
+            lambda memory: submitted(guard, memory),
+            trust=check.book.trust,
+            enforces=lambda: guard.enforce,
+            on_failure=lambda exc: self.engine.failed("memory", exc),
+        )
+        return guard_store(store, door)
+
     def release(self, run_id: str) -> bool:
         """Lift the stop of a run, alive or ended.
 

@@ -16,12 +16,12 @@ from otel_agentguard.adapters.contract import Carrier, EntryRequest
 from otel_agentguard.current import SCOPE_KEY, Scope, scope
 from otel_agentguard.engine import Run
 from otel_agentguard.errors import RunAborted
-from otel_agentguard.events import Handoff, Trigger, Turn
-from otel_agentguard.fingerprint import digest
+from otel_agentguard.events import Handoff, Message, Trigger, Turn
+from otel_agentguard.fingerprint import digest, text_digest
 from otel_agentguard.guard import Guard, installed
-from otel_agentguard.seams.runs import take_turn
 from otel_agentguard.seams.step import Step, error_type, stopped
 from otel_agentguard.seams.streams import relaying, relaying_async
+from otel_agentguard.seams.turns import take_turn
 from otel_agentguard.semconv import (
     AGENTGUARD_RUN_ID,
     ERROR_TYPE,
@@ -53,18 +53,26 @@ class RunEntry:
     def __init__(self, carrier: Carrier = RunAborted) -> None:
         self._carrier = carrier
 
-    def call(self, decode: Callable[[], EntryRequest | None], body: Callable[[], R]) -> R:
+    def call(
+        self,
+        decode: Callable[[], EntryRequest | None],
+        body: Callable[[], R],
+        *,
+        said: Callable[[R], str | None] | None = None,
+    ) -> R:
         """Take one run of an agent through the guard.
 
         Args:
             decode: Reads what is asked; None lets it pass, and so does what it raises.
             body: Runs the agent.
+            said: Reads the agent's answer from what comes back (from the last item, of a run that yields), for
+                agents that talk to one another; None where there is no text.
 
         Raises:
             RunAborted: The run was stopped, or the conversation was and nothing new was said.
             BaseException: What the body raised, of a run that was not stopped.
         """
-        entered = self._enter(decode)
+        entered = self._enter(decode, said)
         if entered is None:
             return body()
         entered.resume()
@@ -73,12 +81,19 @@ class RunEntry:
         except BaseException as exc:
             entered.raised(exc)
             raise
+        entered.took(value)
         entered.returned()
         return value
 
-    async def call_async(self, decode: Callable[[], EntryRequest | None], body: Callable[[], Awaitable[R]]) -> R:
+    async def call_async(
+        self,
+        decode: Callable[[], EntryRequest | None],
+        body: Callable[[], Awaitable[R]],
+        *,
+        said: Callable[[R], str | None] | None = None,
+    ) -> R:
         """`call` for a coroutine."""
-        entered = self._enter(decode)
+        entered = self._enter(decode, said)
         if entered is None:
             return await body()
         entered.resume()
@@ -87,39 +102,52 @@ class RunEntry:
         except BaseException as exc:
             entered.raised(exc)
             raise
+        entered.took(value)
         entered.returned()
         return value
 
     def stream(
-        self, decode: Callable[[], EntryRequest | None], body: Callable[[], Generator[Any, Any, Any]]
+        self,
+        decode: Callable[[], EntryRequest | None],
+        body: Callable[[], Generator[Any, Any, Any]],
+        *,
+        said: Callable[[Any], str | None] | None = None,
     ) -> Generator[Any, Any, Any]:
         """`call` for a run that yields: entered with the first item, left with the last."""
-        return relaying(lambda args, kwargs: _begun(self._enter(decode), body))()
+        return relaying(lambda args, kwargs: _begun(self._enter(decode, said), body))()
 
     def stream_async(
-        self, decode: Callable[[], EntryRequest | None], body: Callable[[], AsyncGenerator[Any, Any]]
+        self,
+        decode: Callable[[], EntryRequest | None],
+        body: Callable[[], AsyncGenerator[Any, Any]],
+        *,
+        said: Callable[[Any], str | None] | None = None,
     ) -> AsyncGenerator[Any, Any]:
         """`stream` for an async generator."""
 
         async def begin(args: Any, kwargs: Any) -> tuple[AsyncGenerator[Any, Any], Entered | None]:
-            return _begun(self._enter(decode), body)
+            return _begun(self._enter(decode, said), body)
 
         return relaying_async(begin)()
 
-    def open(self, decode: Callable[[], EntryRequest | None]) -> Entered | None:
+    def open(
+        self, decode: Callable[[], EntryRequest | None], *, said: Callable[[Any], str | None] | None = None
+    ) -> Entered | None:
         """Enter by hand, where the run of an agent is no call and no generator.
 
         Call `resume` and `park` around its code, then one of `returned`, `closed` and `raised`, which may raise.
         """
-        return self._enter(decode)
+        return self._enter(decode, said)
 
-    def _enter(self, decode: Callable[[], EntryRequest | None]) -> Entered | None:
+    def _enter(
+        self, decode: Callable[[], EntryRequest | None], said: Callable[[Any], str | None] | None
+    ) -> Entered | None:
         guard = installed.guard
         if guard is None or scope().unguarded:
             return None
         try:
             request = decode()
-            return None if request is None else Entered(guard, request, self._carrier)
+            return None if request is None else Entered(guard, request, self._carrier, said)
         except RunAborted:
             raise
         except Exception as exc:
@@ -137,18 +165,27 @@ class Entered:
         guard: The installed guard.
         request: What is asked.
         carrier: What ends the run from an inner entry.
+        said: Reads the agent's answer from the last thing that it took.
 
     Raises:
         RunAborted: The run was stopped before, and nothing new was said.
         RunStopped: The `run()` around was stopped before.
     """
 
-    def __init__(self, guard: Guard, request: EntryRequest, carrier: Carrier) -> None:
+    def __init__(
+        self,
+        guard: Guard,
+        request: EntryRequest,
+        carrier: Carrier,
+        said: Callable[[Any], str | None] | None = None,
+    ) -> None:
         if guard.processor_pending:
             guard.meet_provider()
         around = scope()
         self._guard = guard
         self._carrier = carrier
+        self._said = said
+        self._last: object = None
         self._is_inner = around.run is not None and context.get_value(_INSIDE) == around.run.run_id
         self._ends_run = around.run is None and request.conversation is None
         if around.run is not None and (reason := around.run.stop_reason()) is not None:
@@ -182,10 +219,13 @@ class Entered:
             self._token = None
 
     def took(self, item: object) -> None:
-        """It yielded."""
+        """It yielded, or is about to return this."""
+        self._last = item
 
     def returned(self) -> None:
         """It came back without an error; raises `RunAborted` where it was stopped."""
+        if self._said is not None:
+            self._tell_answer(self._said)
         self._leave(None)
 
     def closed(self) -> None:
@@ -195,6 +235,18 @@ class Entered:
     def raised(self, error: BaseException) -> None:
         """It raised; raises `RunAborted` from that where it was stopped."""
         self._leave(error)
+
+    def _tell_answer(self, said: Callable[[Any], str | None]) -> None:
+        """Tell what the agent answered; it is given to whoever asked in any case."""
+        guard = self._guard
+        try:
+            text = said(self._last)
+            if text is not None:
+                agent = self._scope.agent or self.run.info.agent
+                event = Message(agent=agent, at_s=guard.engine.now_s(), text=text, digest=text_digest(text))
+                guard.engine.observe(self.run, event, enforce=guard.enforce_auto)
+        except Exception as exc:
+            guard.engine.failed("adapter", exc)
 
     def _end(self, error: BaseException | None) -> None:
         self.park()
@@ -224,13 +276,21 @@ class Entered:
             raise stop from error
 
 
-def tell_handoff(to: str, *, agent: str | None = None, text: str | None = None, carrier: Carrier = RunAborted) -> None:
+def tell_handoff(
+    to: str,
+    *,
+    agent: str | None = None,
+    text: str | None = None,
+    handed: object = None,
+    carrier: Carrier = RunAborted,
+) -> None:
     """Tell that control passes to another agent.
 
     Args:
         to: The agent that goes on.
         agent: The agent that hands over; None for the one that acts here.
-        text: What was handed over.
+        text: What was handed over, where it is a text.
+        handed: What was handed over, where it is more, as JSON values; equal ones in turn may be a loop.
         carrier: What ends the run from here.
 
     Raises:
@@ -243,8 +303,9 @@ def tell_handoff(to: str, *, agent: str | None = None, text: str | None = None, 
     step = Step(guard, here)
     step.enforce = guard.enforce_auto
     event = Handoff(agent=agent or step.agent, at_s=guard.engine.now_s(), to=to, text=text)
-    if text is not None:
-        event.digest = digest(text)
+    what = text if handed is None else handed
+    if what is not None:
+        event.digest = digest(what, on_fallback=guard.opaque)
     refusal = step.before(event)
     if refusal is None:
         decision = step.after(event)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from xxhash import xxh3_128_digest
 
 from otel_agentguard import words
-from otel_agentguard.events import Event, Memory, MemoryOperation
+from otel_agentguard.events import Event, Memory, MemoryOperation, Message, ToolCall, Turn
 from otel_agentguard.findings import Action, CheckName, Finding, Kind, Severity
 from otel_agentguard.memory.claims import normal_value
 from otel_agentguard.memory.gate import MemoryGate
 from otel_agentguard.memory.recall import MemoryBook
 from otel_agentguard.memory.verdicts import SENTENCES, Judgement, MemorySettings, Verdict
 from otel_agentguard.protocols import RunInfo
+
+_WAITING_CHARS = 32_768
+_WAITING_EVENTS = 256
+_OTHER_CHARS = 512
 
 _NOTHING: tuple[Finding, ...] = ()
 _WRITES = frozenset({MemoryOperation.WRITE, MemoryOperation.UPDATE})
@@ -26,6 +31,7 @@ class MemoryCheck:
     Attributes:
         book: What all runs stored; `recall` and `revoke` go through it.
         settings: How the gates work.
+        in_use: A memory was guarded or written; runs that begin from here on keep all they observe.
     """
 
     name = CheckName.MEMORY.value
@@ -39,6 +45,7 @@ class MemoryCheck:
     ) -> None:
         self.settings = settings or MemorySettings()
         self.book = book if book is not None else MemoryBook(now_s=now_s)
+        self.in_use = False
         self._now_s = now_s
 
     def open(self, run: RunInfo) -> MemoryRunCheck:
@@ -46,20 +53,32 @@ class MemoryCheck:
         gate = MemoryGate(
             run.run_id, settings=self.settings, people=run.settings.people, book=self.book, now_s=self._now_s
         )
-        return MemoryRunCheck(gate)
+        return MemoryRunCheck(self, gate)
 
 
 class MemoryRunCheck:
     """The memory check in one run.
 
-    Attributes:
-        gate: Judges; `gate.recall` serves `r.recall`.
+    Until a memory is in use, it only holds on to the latest events, 32 KB of text of them, so that a
+    program without a memory pays next to nothing.
     """
 
-    __slots__ = ("gate",)
+    __slots__ = ("_check", "_gate", "_waiting", "_waiting_chars")
 
-    def __init__(self, gate: MemoryGate) -> None:
-        self.gate = gate
+    def __init__(self, check: MemoryCheck, gate: MemoryGate) -> None:
+        self._check = check
+        self._gate = gate
+        self._waiting: deque[tuple[Event, int]] | None = None if check.in_use else deque()
+        self._waiting_chars = 0
+
+    @property
+    def gate(self) -> MemoryGate:
+        """Judges; asking for it puts it into use. `gate.recall` serves `r.recall`."""
+        waiting, self._waiting = self._waiting, None
+        self._check.in_use = True
+        for event, _ in waiting or ():
+            self._gate.observe(event)
+        return self._gate
 
     def before(self, event: Event) -> Sequence[Finding]:
         """Nothing is known before an event has happened."""
@@ -67,6 +86,9 @@ class MemoryRunCheck:
 
     def after(self, event: Event) -> Sequence[Finding]:
         """Take in an event; of a write to memory, say whether the evidence holds."""
+        if self._waiting is not None and not isinstance(event, Memory):
+            self._wait(event)
+            return _NOTHING
         if not isinstance(event, Memory) or event.operation not in _WRITES:
             self.gate.observe(event)
             return _NOTHING
@@ -76,6 +98,26 @@ class MemoryRunCheck:
             self.gate.pass_unchecked(event)
             raise
         return (_finding(event, judgement),) if judgement.reported else _NOTHING
+
+    def _wait(self, event: Event) -> None:
+        waiting = self._waiting
+        if waiting is None:
+            return
+        chars = _chars(event)
+        if chars > _WAITING_CHARS:
+            return
+        waiting.append((event, chars))
+        self._waiting_chars += chars
+        while self._waiting_chars > _WAITING_CHARS or len(waiting) > _WAITING_EVENTS:
+            self._waiting_chars -= waiting.popleft()[1]
+
+
+def _chars(event: Event) -> int:
+    match event:
+        case ToolCall(result=str(content)) | Message(text=str(content)) | Turn(text=str(content)):
+            return len(content)
+        case _:
+            return _OTHER_CHARS
 
 
 def _finding(memory: Memory, judgement: Judgement) -> Finding:

@@ -105,6 +105,7 @@ class ToolPlan:
             effect=self.effect,
             touches=self._touched(arguments) if callable(self._touches) else self._touches,
             scope=scoped,
+            claimed=self.effect is Effect.SIDE_EFFECT,
         )
 
     def attributes(self, agent: str) -> Attributes:

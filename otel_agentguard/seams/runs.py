@@ -3,37 +3,40 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import Token
 from dataclasses import replace
 from types import TracebackType
-from typing import ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 from uuid import uuid4
 
 from opentelemetry import baggage, context
 from opentelemetry.context import Context
 
-from otel_agentguard import words
 from otel_agentguard.checks.budget import load_prices
 from otel_agentguard.config import Budget, Settings
 from otel_agentguard.current import SCOPE_KEY, Scope, scope
 from otel_agentguard.effects.calls import RunEffects
 from otel_agentguard.engine import Run
 from otel_agentguard.errors import ConfigError, RunAborted
-from otel_agentguard.events import Plan, PlanStep, ToolSpec, Trigger, Turn
-from otel_agentguard.findings import Action, CheckName, Finding
-from otel_agentguard.fingerprint import digest
+from otel_agentguard.events import Evidence, Memory, MemoryOperation, ToolSpec, Trigger, Turn
+from otel_agentguard.findings import CheckName, Finding
 from otel_agentguard.guard import Guard, installed
 from otel_agentguard.loading import with_values
-from otel_agentguard.seams.declare import declaration_of
-from otel_agentguard.seams.step import Step, stopped
+from otel_agentguard.seams import memories, plans
+from otel_agentguard.seams.hints import hints_of
+from otel_agentguard.seams.step import stopped
+from otel_agentguard.seams.turns import take_turn
 from otel_agentguard.semconv import BAGGAGE_RUN_ID
+
+if TYPE_CHECKING:
+    from otel_agentguard.memory.recall import Recalled
+    from otel_agentguard.plans.report import PlanReport
+    from otel_agentguard.plans.validate import Agents
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-Tools = Mapping[str, ToolSpec] | Iterable[ToolSpec | Callable[..., object]]
-
 _INTENTS = frozenset({Trigger.USER, Trigger.TIMER, Trigger.CRON, Trigger.HEARTBEAT})
 
 # What ends the process or a generator from outside is no outcome of the run.
@@ -46,8 +49,8 @@ def run(
     agent: str | None = None,
     conversation: str | None = None,
     event: str | None = None,
-    tools: Tools | None = None,
-    plan: Sequence[PlanStep] | None = None,
+    tools: plans.Tools | None = None,
+    plan: object = None,
     budget: Budget | Mapping[str, object] | None = None,
     attended: bool | None = None,
     propagate: bool = False,
@@ -64,7 +67,7 @@ def run(
         conversation: The conversation that it belongs to.
         event: The outside event that it serves; the same one delivered again is no new intent.
         tools: What is known of its tools.
-        plan: What it is going to do.
+        plan: What it is going to do, in any shape that `check_plan` reads.
         budget: Most that it may use. A `Budget` takes the place of the one that was installed; a mapping
             changes single limits of that: `{"steps": 50, "agents": {"coder": {"tool_calls": 20}}}`. It needs
             an id inside of another run, since without one this is that run, whose budget holds.
@@ -85,8 +88,8 @@ def run(
         agent=agent,
         conversation=conversation,
         event=event,
-        tools=None if tools is None else _specs(tools),
-        plan=None if plan is None else tuple(plan),
+        tools=None if tools is None else plans.specs_of(tools),
+        plan=plan,
         budget=None if budget is None else _checked(budget),
         attended=attended,
         propagate=propagate,
@@ -107,7 +110,7 @@ class RunHandle:
         conversation: str | None,
         event: str | None,
         tools: Mapping[str, ToolSpec] | None,
-        plan: tuple[PlanStep, ...] | None,
+        plan: object,
         budget: Budget | Mapping[str, object] | None,
         attended: bool | None,
         propagate: bool,
@@ -187,6 +190,79 @@ class RunHandle:
         """
         return "" if self._run is None else hints_of(self._run, max_chars)
 
+    def check_plan(self, plan: object, *, tools: object = None, agents: Agents | None = None) -> PlanReport:
+        """Check a plan before it runs, and follow it from here on where it can run.
+
+        Args:
+            plan: In any shape that `otel_agentguard.plans.parse_plan` reads.
+            tools: The tools that there are, as a `ToolRegistry` or `ToolSpec`s; those of the run where it is None.
+            agents: Names of the agents that there are; or for each agent the tools that it may use.
+
+        Returns:
+            `.ok`, `.errors` (all at once), `.plan` (normalised) and `.feedback()` for the planner.
+
+        Raises:
+            ConfigError: A plan cannot be read from it.
+            RunStopped: The run was stopped.
+        """
+        known = self._run.info.tools if tools is None and self._run is not None else tools
+        report = plans.checked(plan, known, agents)
+        if self._guard is not None and self._scope is not None:
+            plans.tell(self._guard, self._scope, report.plan)
+        return report
+
+    def remember(
+        self,
+        value: object,
+        *,
+        kind: str = "fact",
+        evidence: Sequence[Evidence] = (),
+        key: str | None = None,
+        source: str | None = None,
+        supersedes: str | None = None,
+        hypothesis: bool = False,
+    ) -> Memory:
+        """Judge what is to be remembered by what this run really observed.
+
+        Args:
+            value: What is to be stored.
+            kind: `fact`, `intent`, `preference` or `procedure`.
+            evidence: Steps of this run that show it, with their words.
+            key: Name of the entry.
+            source: Who is said to have stated it: `user` or `tool`.
+            supersedes: The entry that it corrects.
+            hypothesis: It is marked as unproven.
+
+        Returns:
+            The memory with `.verdict`, `.weight`, `.reasons` and `.stamp`; unmarked while no guard is installed.
+
+        Raises:
+            ConfigError: The memory check is off.
+            RunStopped: The run was stopped.
+        """
+        memory = Memory(
+            operation=MemoryOperation.WRITE,
+            key=key,
+            value=value,
+            source=source,
+            kind=kind,
+            evidence=tuple(evidence),
+            supersedes=supersedes,
+            hypothesis=hypothesis,
+        )
+        if self._guard is not None and self._scope is not None and self._run is not None:
+            memories.must_judge(self._run)
+            memories.tell(self._guard, self._scope, memory)
+        return memory
+
+    def recall(self, query: str = "", *, limit: int = 10) -> list[Recalled]:
+        """What was remembered that fits a query, what is proven first; a guess never comes as a premise.
+
+        Raises:
+            ConfigError: The memory check is off.
+        """
+        return [] if self._run is None else memories.recalled(self._run, query, limit)
+
     @contextmanager
     def attach(self) -> Iterator[Self]:
         """Be in this run here too: in a thread or a callback that Python gave no context."""
@@ -235,9 +311,7 @@ class RunHandle:
             self._scope = self._entered(guard, around)
         self._token = context.attach(self._within(context.get_current()))
         if guard is not None and self._plan is not None and self._run is not None:
-            agent = self._scope.agent or self._run.info.agent
-            plan = Plan(agent=agent, at_s=guard.engine.now_s(), steps=self._plan, digest=digest(self._plan))
-            guard.engine.observe(self._run, plan)
+            plans.follow(guard, self._scope, self._run, self._plan)
         return self
 
     def __exit__(
@@ -287,6 +361,7 @@ class RunHandle:
             self._run = outer
             if self._tools:
                 outer.info.tools = {**outer.info.tools, **self._tools}
+                outer.info.tools_complete = True
         else:
             self._run = guard.enter_run(self._opened(guard, outer))
         return replace(
@@ -310,6 +385,7 @@ class RunHandle:
             conversation=self._conversation,
             event=self._event,
             tools={**guard.specs, **(self._tools or {})},
+            tools_complete=self._tools is not None,
             parent=parent,
             settings=settings,
             attended=self._attended,
@@ -321,47 +397,6 @@ class RunHandle:
         if self._propagate and self._scope.run_id is not None:
             ctx = baggage.set_baggage(BAGGAGE_RUN_ID, self._scope.run_id, ctx)
         return context.set_value(SCOPE_KEY, self._scope, ctx)
-
-
-def hints_of(run: Run, max_chars: int = 2000) -> str:
-    """What the model of a run should know before its next turn; see `RunHandle.hints`."""
-    with run.lock:
-        findings = list(run.findings)
-    latest = {(finding.check, finding.signature): finding for finding in findings if finding.message}
-    repeats = [_hint(finding) for finding in latest.values() if finding.limits is not None]
-    notes = [finding.message for finding in latest.values() if finding.limits is None]
-    while (repeats or notes) and len(_joined(repeats, notes)) > max_chars:
-        del (repeats or notes)[0]
-    return _joined(repeats, notes)
-
-
-def take_turn(guard: Guard, there: Scope, turn: Turn) -> None:
-    """Tell the engine of a turn.
-
-    Raises:
-        RunStopped: The run was stopped (`RunAborted` outside of `run()`).
-    """
-    step = Step(guard, there)
-    new_user_turn = turn.trigger is Trigger.USER and not turn.replay
-    if new_user_turn and there.run is None and step.enforce and step.run.stopped is not None:
-        step.run = guard.implicit.renew(step.run)
-    turn.agent = step.agent
-    turn.at_s = guard.engine.now_s()
-    if (refusal := step.before(turn)) is not None:
-        raise refusal
-    step.keep_notes(step.after(turn).notes)
-    guard.effects_of(step.run).turn(new_intent=turn.new_intent, event=turn.event)
-
-
-def _joined(repeats: Sequence[str], notes: Sequence[str]) -> str:
-    head = f"{words.SIGNATURE} Repeated in this run so far, with the same outcome each time:"
-    return "\n".join((*((head, *repeats) if repeats else ()), *notes))
-
-
-def _hint(finding: Finding) -> str:
-    what = finding.tool or finding.agent or "message"
-    refused = ", refused since" if finding.action >= Action.BLOCK else ""
-    return f"- {what}: {finding.count} times, {words.steps(finding.evidence)}{refused}"
 
 
 def _checked(budget: Budget | Mapping[str, object]) -> Budget | Mapping[str, object]:
@@ -378,19 +413,3 @@ def _trigger(trigger: Trigger | str) -> Trigger:
         return Trigger(trigger)
     except ValueError:
         raise ConfigError(f"no trigger {trigger!r}; known: {', '.join(Trigger)}") from None
-
-
-def _specs(tools: Tools) -> Mapping[str, ToolSpec]:
-    if isinstance(tools, Mapping):
-        return tools
-    specs = [one if isinstance(one, ToolSpec) else _spec(one) for one in tools]
-    return {spec.name: spec for spec in specs}
-
-
-def _spec(tool: object) -> ToolSpec:
-    declared = declaration_of(tool)
-    if declared is None:
-        raise ConfigError(f"tools names {tool!r}; give ToolSpecs, a ToolRegistry, or functions declared with @tool")
-    return ToolSpec(
-        name=declared.name, description=declared.description, effect=declared.effect, identity=declared.identity
-    )

@@ -143,6 +143,8 @@ class PrometheusSink:
                 self._wasted_calls.inc()
             if (tally := self._tallies.get(run.run_id)) is not None:
                 tally.count_tool_call(event)
+        elif isinstance(event, Memory) and event.verdict is not None:
+            self.memory_write(event.kind, event.verdict)
         elif isinstance(event, ModelCall) and (tally := self._tallies.get(run.run_id)) is not None:
             self._wasted_tokens.inc(tally.count_model_call(event))
 
