@@ -107,4 +107,15 @@ ADAPTERS: tuple[AdapterEntry, ...] = (
             ),
         ),
     ),
+    AdapterEntry(
+        name="pydantic-ai",
+        parts=(
+            Part(
+                module="pydantic_ai.agent",
+                distribution="pydantic-ai-slim",
+                versions=">=2.68,<3",
+                hook=f"{_HERE}.pydantic_ai:hook",
+            ),
+        ),
+    ),
 )
