@@ -249,7 +249,7 @@ class TestSettings:
         checks = default_checks(settings)
 
         assert settings.schemas == {"coder->reviewer": str(tmp_path / "review.json")}
-        assert [check.name for check in checks] == ["loop", "budget", "schema"]
+        assert checks[-1].name == "schema"
         engine = Engine(checks=checks)
         decision = engine.before(engine.open("r"), Message(agent="coder", to="reviewer", text="{}"))
         assert decision.action is Action.BLOCK
