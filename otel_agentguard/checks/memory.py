@@ -17,7 +17,7 @@ from otel_agentguard.memory.recall import MemoryBook
 from otel_agentguard.memory.verdicts import SENTENCES, Judgement, MemorySettings, Verdict
 from otel_agentguard.protocols import RunInfo
 
-_WAITING_CHARS = 32_768
+_WAITING_CHARS = 24_576
 _WAITING_EVENTS = 256
 _OTHER_CHARS = 512
 
@@ -59,7 +59,7 @@ class MemoryCheck:
 class MemoryRunCheck:
     """The memory check in one run.
 
-    Until a memory is in use, it only holds on to the latest events, 32 KB of text of them, so that a
+    Until a memory is in use, it only holds on to the latest events, 24 KB of text of them, so that a
     program without a memory pays next to nothing.
     """
 
