@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from otel_agentguard.config import Budget, LoopSettings, Mode, Settings, ToolSettings
+from otel_agentguard.engine import ApprovalRequest
 from otel_agentguard.errors import (
     AgentGuardError,
     CallBlocked,
@@ -21,7 +22,7 @@ from otel_agentguard.errors import (
 from otel_agentguard.events import Effect, Evidence
 from otel_agentguard.findings import Action, Finding, Limits
 from otel_agentguard.install import AgentGuard, install
-from otel_agentguard.protocols import Check, Clock, Decoder, RunCheck, Sink
+from otel_agentguard.protocols import Check, Clock, Decoder, Embedder, Judge, RunCheck, Sink, Suspicion, Verdict
 from otel_agentguard.seams.agents import agent
 from otel_agentguard.seams.bypass import fresh, unguarded
 from otel_agentguard.seams.messages import message
@@ -50,6 +51,7 @@ __all__ = [
     "AgentGuardError",
     "AgentGuardSampler",
     "AgentGuardSpanProcessor",
+    "ApprovalRequest",
     "Budget",
     "CallBlocked",
     "Check",
@@ -60,8 +62,10 @@ __all__ = [
     "Effect",
     "EffectInProgress",
     "EffectMismatch",
+    "Embedder",
     "Evidence",
     "Finding",
+    "Judge",
     "Ledger",
     "Limits",
     "LoopSettings",
@@ -73,8 +77,10 @@ __all__ = [
     "RunStopped",
     "Settings",
     "Sink",
+    "Suspicion",
     "ToolRegistry",
     "ToolSettings",
+    "Verdict",
     "agent",
     "fresh",
     "install",

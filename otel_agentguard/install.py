@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
 from types import TracebackType
@@ -27,7 +27,7 @@ from otel_agentguard.findings import Limits
 from otel_agentguard.fingerprint import new_key
 from otel_agentguard.guard import Guard, Redact, installed, remove_processor
 from otel_agentguard.outofband import WorksLater
-from otel_agentguard.protocols import Check, Sink
+from otel_agentguard.protocols import Check, Embedder, Judge, Sink, Suspicion, Verdict
 from otel_agentguard.seams.declare import DeclaredTools
 from otel_agentguard.seams.effects import EffectReports
 from otel_agentguard.seams.tool import tool
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import SpanProcessor
     from opentelemetry.sdk.trace.export import SpanExporter
     from prometheus_client import CollectorRegistry
+
+    from otel_agentguard.judges import JudgeDesk
 
 _logger = logging.getLogger("otel_agentguard")
 
@@ -183,8 +185,8 @@ def install(
     limits: Limits | LoopSettings | Mapping[str, object] | None = None,
     tools: Mapping[str, ToolSettings | ToolSpec | Mapping[str, object]] | None = None,
     budget: Budget | Mapping[str, object] | None = None,
-    embedder: object = None,
-    judge: object = None,
+    embedder: str | Embedder | Callable[[list[str]], Sequence[Sequence[float]]] | None = None,
+    judge: Judge | JudgeDesk | Callable[[Suspicion], Verdict | bool] | None = None,
     people: Iterable[str] | None = None,
     trust_baggage: bool | None = None,
     inject_hints: bool | None = None,
