@@ -236,3 +236,28 @@ def test_tools_of_the_record_are_read(scan, log):
 
     assert code == 2
     assert "tool 'ls'" in err
+
+
+def test_a_scan_may_compare_questions_by_meaning(scan, log):
+    pytest.importorskip("wordllama", reason="pip install 'otel-agentguard[semantic]'")
+    questions = [
+        "where is the configuration file of the web server",
+        "find the location of the server's config",
+        "which folder holds web server settings",
+        "path to server config files please",
+        "web server configuration directory location",
+        "locate the server's settings file",
+        "what directory contains the configs for the web server",
+    ]
+    steps = [
+        call(
+            tool="ask", args={"question": question}, result=f"There is no entry that would help any further. ({number})"
+        )
+        for number, question in enumerate(questions)
+    ]
+
+    by_words, _, _ = scan(log(run_of("r", *steps)))
+    by_meaning, out, _ = scan(log(run_of("r", *steps)), "--set", "embedder=wordllama")
+
+    assert (by_words, by_meaning) == (0, 1)
+    assert "semantic" in out
