@@ -300,6 +300,17 @@ class Engine:
         with self._lock:
             return list(self._tombstones.values())
 
+    def grave(self, run_id: str | None, conversation: str | None = None) -> Tombstone | None:
+        """What is left of a stopped run, else of the latest one of a conversation."""
+        with self._lock:
+            found = None if run_id is None else self._tombstones.get(run_id)
+            return found or (None if conversation is None else self._by_conversation.get(conversation))
+
+    def restore(self, grave: Tombstone) -> None:
+        """Know of a run that was stopped in another process as if it had been stopped here."""
+        with self._lock:
+            self._keep(grave)
+
     def release(self, run_id: str) -> bool:
         """Lift the stop of a run, alive or ended.
 
@@ -601,13 +612,16 @@ class Engine:
     def _bury(self, run: Run, finding: Finding) -> None:
         grave = Tombstone(run.run_id, run.info.conversation, finding, run.info.event, run.ladder)
         with self._lock:
-            self._tombstones[run.run_id] = grave
-            if grave.conversation is not None:
-                self._by_conversation[grave.conversation] = grave
-            while len(self._tombstones) > MAX_TOMBSTONES:
-                _, oldest = self._tombstones.popitem(last=False)
-                if self._by_conversation.get(oldest.conversation) is oldest:
-                    del self._by_conversation[oldest.conversation]
+            self._keep(grave)
+
+    def _keep(self, grave: Tombstone) -> None:
+        self._tombstones[grave.run_id] = grave
+        if grave.conversation is not None:
+            self._by_conversation[grave.conversation] = grave
+        while len(self._tombstones) > MAX_TOMBSTONES:
+            _, oldest = self._tombstones.popitem(last=False)
+            if self._by_conversation.get(oldest.conversation) is oldest:
+                del self._by_conversation[oldest.conversation]
 
     def _tell(self, what: str, *args: object) -> None:
         for sink in self._sinks:

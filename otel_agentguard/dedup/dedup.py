@@ -14,7 +14,7 @@ from otel_agentguard.dedup.past import AudienceOf, Past, Redact
 from otel_agentguard.dedup.patience import Patience
 from otel_agentguard.dedup.resources import Resources
 from otel_agentguard.events import Event
-from otel_agentguard.findings import Finding
+from otel_agentguard.findings import Action, Finding
 from otel_agentguard.protocols import Clock, RunInfo, Store
 
 
@@ -26,6 +26,7 @@ class Dedup:
         journals: What each run has read and repeated.
         past: What earlier sessions left; None without a store that outlives the process.
         marks: Stops that outlive the process; None likewise.
+        stop_of: Why a run was stopped, by its id; None where it was not.
         failed: Told where a part of the guard failed.
 
     Attributes:
@@ -42,12 +43,14 @@ class Dedup:
         *,
         past: Past | None = None,
         marks: StopMarks | None = None,
+        stop_of: Callable[[str], Finding | None] | None = None,
         failed: Callable[[str, BaseException], object] | None = None,
     ) -> None:
         self.answers = answers
         self.journals = journals
         self.past = past
         self.marks = marks
+        self._stop_of = stop_of
         self._failed = failed
 
     def hints(self, run: RunInfo, *, max_chars: int = 2000) -> str:
@@ -80,12 +83,18 @@ class Dedup:
         self.journals.forget(run.run_id)
         if self.past is not None:
             self.past.forget(run.run_id)
+        if self.marks is not None and self._stop_of is not None and outcome == "stopped_by_guard":
+            finding = self._stop_of(run.run_id)
+            if finding is not None:
+                self.marks.stopped(run, finding)
 
     def run_opened(self, run: RunInfo) -> None:
         """See `Sink`."""
 
     def found(self, run: RunInfo, finding: Finding, mode: str) -> None:
-        """See `Sink`."""
+        """See `Sink`. A stop is marked at once, for the case that the process does not live to the run's end."""
+        if self.marks is not None and mode == "enforce" and finding.action is Action.STOP:
+            self.marks.stopped(run, finding)
 
     def failed(self, where: str) -> None:
         """See `Sink`."""
@@ -115,6 +124,7 @@ def make_dedup(
     failed: Callable[[str, BaseException], object] | None = None,
     redact: Redact | None = None,
     audience_of: AudienceOf | None = None,
+    stop_of: Callable[[str], Finding | None] | None = None,
     resources: Resources | None = None,
     timeout_s: float = 0.25,
     now_s: Clock = time.time,
@@ -129,6 +139,7 @@ def make_dedup(
         failed: Told where a part of the guard failed.
         redact: Applied to every text of content before it is stored.
         audience_of: Who may see what a run leaves; sessions of one namespace where it is None.
+        stop_of: Why a run was stopped, by its id.
         resources: Looks at files and other resources.
         timeout_s: How long a call may wait for the store, seconds.
         now_s: Wall clock, seconds since the epoch.
@@ -155,4 +166,4 @@ def make_dedup(
         failed=failed,
     )
     marks = StopMarks(store, patience, namespace=settings.namespace, now_s=now_s)
-    return Dedup(answers, journals, past=past, marks=marks, failed=failed)
+    return Dedup(answers, journals, past=past, marks=marks, stop_of=stop_of, failed=failed)

@@ -10,6 +10,8 @@ from otel_agentguard.findings import Finding
 from otel_agentguard.notes import StopMark
 from otel_agentguard.protocols import Clock, RunInfo, Store
 
+_UNSURE: tuple[bool, StopMark | None] = (False, None)
+
 
 class StopMarks:
     """The stopped runs of an application, in a store. Thread safe; waits no longer than the patience says.
@@ -26,6 +28,7 @@ class StopMarks:
         self._patience = patience
         self._namespace = namespace
         self._now_s = now_s
+        self._unwritten: set[str] = set()
 
     def stopped(self, run: RunInfo, finding: Finding) -> None:
         """A run was stopped. Where the store is late or down, it is told later."""
@@ -37,20 +40,24 @@ class StopMarks:
             finding=finding,
             stopped_s=self._now_s(),
         )
+        self._unwritten.add(mark.run_id)
         if not self._patience.ask(self._putting(mark), default=False):
             self._patience.later(self._putting(mark))
 
+    def look(self, run_id: str | None, conversation: str | None = None) -> tuple[bool, StopMark | None]:
+        """Whether the store knows for sure, and the mark of a run, else of a conversation.
+
+        It does not know of a stop that it could not be told of yet.
+        """
+        return self._patience.ask(self._looking(run_id, conversation), _UNSURE)
+
+    async def look_async(self, run_id: str | None, conversation: str | None = None) -> tuple[bool, StopMark | None]:
+        """`look` without blocking the event loop."""
+        return await self._patience.ask_async(self._looking(run_id, conversation), _UNSURE)
+
     def find(self, run_id: str | None, conversation: str | None = None) -> StopMark | None:
         """The mark of a run, else of a conversation; None where there is none, or the store does not say."""
-        return self._patience.ask(
-            lambda: self._store.find_stop(self._namespace, run_id=run_id, conversation=conversation), None
-        )
-
-    async def find_async(self, run_id: str | None, conversation: str | None = None) -> StopMark | None:
-        """`find` without blocking the event loop."""
-        return await self._patience.ask_async(
-            lambda: self._store.find_stop(self._namespace, run_id=run_id, conversation=conversation), None
-        )
+        return self.look(run_id, conversation)[1]
 
     def release(self, run_id: str) -> bool:
         """Lift the stop of a run.
@@ -58,6 +65,7 @@ class StopMarks:
         Returns:
             Whether there was a mark; False too where the store does not say.
         """
+        self._unwritten.discard(run_id)
         return self._patience.ask(lambda: self._store.release_stop(self._namespace, run_id), default=False)
 
     def list(self, *, limit: int = 100) -> Sequence[StopMark]:
@@ -67,6 +75,14 @@ class StopMarks:
     def _putting(self, mark: StopMark) -> Callable[[], bool]:
         def put() -> bool:
             self._store.put_stop(mark)
+            self._unwritten.discard(mark.run_id)
             return True
 
         return put
+
+    def _looking(self, run_id: str | None, conversation: str | None) -> Callable[[], tuple[bool, StopMark | None]]:
+        def look() -> tuple[bool, StopMark | None]:
+            found = self._store.find_stop(self._namespace, run_id=run_id, conversation=conversation)
+            return not self._unwritten, found
+
+        return look

@@ -368,7 +368,7 @@ def test_a_stop_survives_a_restart_until_it_is_released(sessions: Sessions) -> N
     assert found is not None
     assert found.finding == finding
     assert marks.find(None, "talk") == found
-    assert asyncio.run(marks.find_async("run-1")) == found
+    assert asyncio.run(marks.look_async("run-1")) == (True, found)
     assert [mark.run_id for mark in marks.list()] == ["run-1"]
 
     assert marks.release("run-1") is True
