@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -138,11 +138,14 @@ class TalkSeam:
 
     Args:
         source: Name of the adapter.
+
+    Attributes:
+        models: The seam that it asks at.
     """
 
     def __init__(self, source: str) -> None:
         self._source = source
-        self._models = ModelSeam(RunAborted)
+        self.models = ModelSeam(RunAborted)
         self._talks = Talks(source)
 
     def call(
@@ -163,20 +166,20 @@ class TalkSeam:
             BaseException: What the body raised.
         """
         turn = _Turn(self, read)
-        step = self._models.begin(lambda: turn.heard(decode))
+        step = self.models.begin(lambda: turn.heard(decode))
         if step is None:
             return body("")
-        self._models.ask(step)
+        self.models.ask(step)
         try:
             result = body(step.hints())
         except BaseException as exc:
             step.took_error(exc)
-            self._models.settle(step, step.after(step.event), exc)
+            self.models.settle(step, step.after(step.event), exc)
             raise
-        if turn.followed(result, step, self._models):
+        if turn.followed(result, step, self.models):
             return result
         step.took(turn.read, result)
-        self._models.settle(step, step.after(step.event))
+        self.models.settle(step, step.after(step.event))
         return result
 
     async def call_async(
@@ -187,21 +190,41 @@ class TalkSeam:
     ) -> R:
         """`call` for a coroutine."""
         turn = _Turn(self, read)
-        step = self._models.begin(lambda: turn.heard(decode))
+        step = self.models.begin(lambda: turn.heard(decode))
         if step is None:
             return await body("")
-        await self._models.ask_async(step)
+        await self.models.ask_async(step)
         try:
             result = await body(step.hints())
         except BaseException as exc:
             step.took_error(exc)
-            self._models.settle(step, step.after(step.event), exc)
+            self.models.settle(step, step.after(step.event), exc)
             raise
-        if turn.followed(result, step, self._models):
+        if turn.followed(result, step, self.models):
             return result
         step.took(turn.read, result)
-        self._models.settle(step, await step.after_async(step.event))
+        self.models.settle(step, await step.after_async(step.event))
         return result
+
+    def stream(
+        self,
+        decode: Callable[[], TalkRequest | None],
+        read: Callable[[list[Any]], TalkAnswer],
+        body: Callable[[str], Generator[Any, Any, Any]],
+    ) -> Generator[Any, Any, Any]:
+        """`call` for a body that yields the pieces of the answer."""
+        turn = _Turn(self, read)
+        return self.models.stream(lambda: turn.heard(decode), turn.read, body)
+
+    def stream_async(
+        self,
+        decode: Callable[[], TalkRequest | None],
+        read: Callable[[list[Any]], TalkAnswer],
+        body: Callable[[str], AsyncGenerator[Any, Any]],
+    ) -> AsyncGenerator[Any, Any]:
+        """`stream` for an async generator."""
+        turn = _Turn(self, read)
+        return self.models.stream_async(lambda: turn.heard(decode), turn.read, body)
 
     def hear(self, request: TalkRequest) -> tuple[TalkRequest, Talk]:
         """Find the run of a request, and tell of the calls whose results it brings."""

@@ -37,18 +37,24 @@ NOTE = "[agentguard]"
 
 
 class Counted:
-    """A tool that counts its calls: `lookup(q)`, plain or async, and what it is to do beside returning a text.
+    """A tool that counts its calls, plain or async, with one argument `q`.
+
+    A declaration is known by the tool's name in the whole process, so tools that a test declares have names of
+    their own.
 
     Attributes:
         calls: How often its body ran.
         function: The function to give to a framework.
     """
 
-    def __init__(self, *, is_async: bool = False, doing: Callable[[str], Any] | None = None) -> None:
+    def __init__(
+        self, *, is_async: bool = False, doing: Callable[[str], Any] | None = None, name: str = "lookup"
+    ) -> None:
         self.calls = 0
         self._doing = doing
         self._lock = threading.Lock()
         self.function: Any = self._async_function() if is_async else self._function()
+        self.function.__name__ = name
 
     def _body(self, q: str) -> str:
         with self._lock:
@@ -154,8 +160,8 @@ class AdapterContract:
         answer = self.ask(kind, *args, **kwargs)
         return asyncio.run(answer) if inspect.iscoroutine(answer) else answer
 
-    def counted(self, kind: str, doing: Callable[[str], Any] | None = None) -> Counted:
-        return Counted(is_async=kind.startswith("async"), doing=doing)
+    def counted(self, kind: str, doing: Callable[[str], Any] | None = None, *, name: str = "lookup") -> Counted:
+        return Counted(is_async=kind.startswith("async"), doing=doing, name=name)
 
     @pytest.fixture(autouse=True)
     def only_this_adapter(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -444,11 +450,11 @@ class AdapterContract:
     def test_a_declared_tool_inside_counts_once(
         self, kind: str, model: ScriptedModel, installing: Installing, sink: RecordingSink
     ) -> None:
-        counted = self.counted(kind)
+        counted = self.counted(kind, name="read_up")
         declared = tool(effect=Effect.READ)(counted.function)
         installing()
 
-        self.get(kind, model.play("declared", working(rounds=3)), [declared])
+        self.get(kind, model.play("declared", working("read_up", rounds=3)), [declared])
 
         calls = [event for event in sink.events if isinstance(event, ToolCall)]
         assert [(call.arguments, call.effect) for call in calls] == [
@@ -458,11 +464,11 @@ class AdapterContract:
     def test_a_declared_side_effect_happens_once_and_is_replayed_to_the_model(
         self, kind: str, model: ScriptedModel, installing: Installing, sink: RecordingSink
     ) -> None:
-        counted = self.counted(kind)
+        counted = self.counted(kind, name="file_ticket")
         declared = tool(effect=Effect.SIDE_EFFECT)(counted.function)
         installing()
 
-        self.get(kind, model.play("effect", looping(rounds=2)), [declared])
+        self.get(kind, model.play("effect", looping("file_ticket", rounds=2)), [declared])
 
         assert counted.calls == 1
         assert Kind.DUPLICATE_SIDE_EFFECT in [found.kind for found, _ in sink.findings]

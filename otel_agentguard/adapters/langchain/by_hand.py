@@ -20,14 +20,14 @@ def hook_tools(patches: Patches) -> None:
 
 
 def _run(wrapped: Any, tool: Any, args: Any, kwargs: Any) -> Any:
-    if is_call_told(tool.name):
+    if _is_told(tool):
         return wrapped(*args, **kwargs)
     results = decode.ToolMessages(tool.name, kwargs.get("tool_call_id"))
     return TOOLS.call(lambda: _run_request(tool, *args, **kwargs), results, lambda: wrapped(*args, **kwargs))
 
 
 async def _arun(wrapped: Any, tool: Any, args: Any, kwargs: Any) -> Any:
-    if is_call_told(tool.name):
+    if _is_told(tool):
         return await wrapped(*args, **kwargs)
     results = decode.ToolMessages(tool.name, kwargs.get("tool_call_id"))
     return await TOOLS.call_async(
@@ -38,3 +38,8 @@ async def _arun(wrapped: Any, tool: Any, args: Any, kwargs: Any) -> Any:
 def _run_request(tool: Any, tool_input: Any, *_: Any, tool_call_id: str | None = None, **__: Any) -> ToolRequest:
     arguments = tool_input if isinstance(tool_input, dict) else {"input": tool_input}
     return decode.tool_request({"name": tool.name, "args": arguments, "id": tool_call_id}, tool)
+
+
+def _is_told(tool: Any) -> bool:
+    """Whether the tool node has told of the call, as a call or as a handoff."""
+    return is_call_told(tool.name) or decode.handoff_target(tool.name, tool) is not None

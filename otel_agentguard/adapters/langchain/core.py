@@ -8,15 +8,17 @@ from typing import Any
 
 from langchain_core.language_models.chat_models import BaseChatModel
 
-from otel_agentguard.adapters.contract import ModelAnswer
 from otel_agentguard.adapters.langchain import decode
 from otel_agentguard.adapters.models import ModelSeam
 from otel_agentguard.adapters.patching import Patches
+from otel_agentguard.adapters.talk import TalkSeam
 from otel_agentguard.adapters.tools import ToolSeam
+from otel_agentguard.current import scope
 from otel_agentguard.errors import RunAborted
 
 # LangGraph's part gives both its carrier, when there is one to get through.
 MODELS = ModelSeam(RunAborted)
+TALK = TalkSeam("langchain")
 TOOLS = ToolSeam(RunAborted)
 
 
@@ -34,7 +36,9 @@ def _generate(wrapped: Any, model: Any, args: Any, kwargs: Any) -> Any:
     def body(hints: str) -> Any:
         return wrapped(decode.with_hints(messages, hints) if hints else messages, *rest, **options)
 
-    return MODELS.call(partial(decode.model_request, model, messages, options), decode.answer_of_result, body)
+    if scope().run is None:
+        return TALK.call(partial(decode.talk_request, model, messages, options), decode.talk_answer, body)
+    return MODELS.call(partial(decode.model_request, model, messages, options), decode.answer, body)
 
 
 async def _agenerate(wrapped: Any, model: Any, args: Any, kwargs: Any) -> Any:
@@ -43,9 +47,9 @@ async def _agenerate(wrapped: Any, model: Any, args: Any, kwargs: Any) -> Any:
     async def body(hints: str) -> Any:
         return await wrapped(decode.with_hints(messages, hints) if hints else messages, *rest, **options)
 
-    return await MODELS.call_async(
-        partial(decode.model_request, model, messages, options), decode.answer_of_result, body
-    )
+    if scope().run is None:
+        return await TALK.call_async(partial(decode.talk_request, model, messages, options), decode.talk_answer, body)
+    return await MODELS.call_async(partial(decode.model_request, model, messages, options), decode.answer, body)
 
 
 def _request(messages: Any, *rest: Any, **options: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
@@ -58,7 +62,11 @@ def _stream(wrapped: Any, model: Any, args: Any, kwargs: Any) -> Generator[Any, 
     def body(hints: str) -> Any:
         return wrapped(_hinted(model, given, hints), *rest, **options)
 
-    return MODELS.stream(lambda: _decoded(model, given, options), _joined, body)
+    if scope().run is None:
+        return TALK.stream(
+            lambda: decode.talk_request(model, _messages(model, given), options), decode.talk_answer, body
+        )
+    return MODELS.stream(lambda: decode.model_request(model, _messages(model, given), options), decode.answer, body)
 
 
 def _astream(wrapped: Any, model: Any, args: Any, kwargs: Any) -> AsyncGenerator[Any, Any]:
@@ -67,23 +75,22 @@ def _astream(wrapped: Any, model: Any, args: Any, kwargs: Any) -> AsyncGenerator
     def body(hints: str) -> Any:
         return wrapped(_hinted(model, given, hints), *rest, **options)
 
-    return MODELS.stream_async(lambda: _decoded(model, given, options), _joined, body)
+    if scope().run is None:
+        return TALK.stream_async(
+            lambda: decode.talk_request(model, _messages(model, given), options), decode.talk_answer, body
+        )
+    return MODELS.stream_async(
+        lambda: decode.model_request(model, _messages(model, given), options), decode.answer, body
+    )
 
 
 def _streamed(input: Any, *rest: Any, **options: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     return input, rest, options
 
 
-def _decoded(model: Any, given: Any, options: Any) -> Any:
-    return decode.model_request(model, model._convert_input(given).to_messages(), options)  # noqa: SLF001
+def _messages(model: Any, given: Any) -> Any:
+    return model._convert_input(given).to_messages()  # noqa: SLF001
 
 
 def _hinted(model: Any, given: Any, hints: str) -> Any:
-    return decode.with_hints(model._convert_input(given).to_messages(), hints) if hints else given  # noqa: SLF001
-
-
-def _joined(chunks: list[Any]) -> ModelAnswer:
-    whole = chunks[0]
-    for chunk in chunks[1:]:
-        whole = whole + chunk
-    return decode.answer_of(whole)
+    return decode.with_hints(_messages(model, given), hints) if hints else given

@@ -8,6 +8,7 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
 from otel_agentguard.adapters.contract import EntryRequest, ModelAnswer, ModelRequest, Reading, ToolRequest
+from otel_agentguard.adapters.talk import Asked, TalkAnswer, TalkRequest, Told
 
 _HANDOFF_KEY = "__handoff_destination"
 _HANDOFF_PREFIXES = ("transfer_to_", "transfer_back_to_", "handoff_to_")
@@ -40,6 +41,24 @@ def handoff_target(name: str, tool: Any) -> str | None:
         if name.startswith(prefix):
             return name.removeprefix(prefix)
     return None
+
+
+def last_text(state: Any) -> str | None:
+    """What the latest message of a state says."""
+    messages = state.get("messages") if isinstance(state, Mapping) else state
+    if not isinstance(messages, Sequence) or not messages or not isinstance(messages[-1], BaseMessage):
+        return None
+    return str(messages[-1].text)
+
+
+def said(item: Any) -> str | None:
+    """What an agent answered, from the last item that its graph yielded: its state, in most modes of streaming."""
+    state = item[-1] if isinstance(item, tuple) else item
+    if not isinstance(state, Mapping):
+        return None
+    messages = state.get("messages")
+    last = messages[-1] if isinstance(messages, Sequence) and messages else None
+    return str(last.text) if isinstance(last, AIMessage) and not last.tool_calls else None
 
 
 def batch_of(state: Any) -> str | None:
@@ -104,19 +123,58 @@ def model_request(model: Any, messages: Any, options: Mapping[str, Any]) -> Mode
     )
 
 
-def answer_of_result(result: Any) -> ModelAnswer:
-    """What a `ChatResult` says."""
-    return answer_of(result.generations[0].message)
-
-
-def answer_of(message: Any) -> ModelAnswer:
-    """What a message of the model says."""
-    usage = getattr(message, "usage_metadata", None) or {}
-    return ModelAnswer(
-        content=_plain(message),
-        input_tokens=usage.get("input_tokens"),
-        output_tokens=usage.get("output_tokens"),
+def talk_request(model: Any, messages: Any, options: Mapping[str, Any]) -> TalkRequest:
+    """A request of a chat model in a loop that is written by hand."""
+    plain = model_request(model, messages, options)
+    last = messages[-1] if messages else None
+    ends_with_user = isinstance(last, HumanMessage)
+    return TalkRequest(
+        model=plain.model,
+        messages=plain.messages,
+        tools=plain.tools,
+        results=[
+            Told(one.tool_call_id, one.content, failed=one.status == "error")
+            for one in messages
+            if isinstance(one, ToolMessage)
+        ],
+        user_messages=sum(isinstance(one, HumanMessage) for one in messages),
+        ends_with_user=ends_with_user,
+        user_text=str(last.text) if isinstance(last, HumanMessage) else None,
     )
+
+
+def answer(result: Any) -> ModelAnswer:
+    """What a `ChatResult` says, or the pieces of a streamed message."""
+    message = _whole(result)
+    input_tokens, output_tokens = _tokens(message)
+    return ModelAnswer(content=_plain(message), input_tokens=input_tokens, output_tokens=output_tokens)
+
+
+def talk_answer(result: Any) -> TalkAnswer:
+    """`answer`, with the calls that it asks for."""
+    message = _whole(result)
+    input_tokens, output_tokens = _tokens(message)
+    calls = getattr(message, "tool_calls", None) or ()
+    return TalkAnswer(
+        content=_plain(message),
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        asked=[Asked(str(call["id"]), call["name"], dict(call["args"])) for call in calls if call.get("id")],
+    )
+
+
+def _whole(result: Any) -> Any:
+    if not isinstance(result, list):
+        return result.generations[0].message
+    whole = result[0]
+    for piece in result[1:]:
+        whole = whole + piece
+    return whole
+
+
+def _tokens(message: Any) -> tuple[int | None, int | None]:
+    usage = getattr(message, "usage_metadata", None) or {}
+    return usage.get("input_tokens"), usage.get("output_tokens")
 
 
 def with_hints(messages: Sequence[BaseMessage], hints: str) -> list[BaseMessage]:

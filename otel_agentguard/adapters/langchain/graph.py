@@ -36,7 +36,7 @@ def hook_graphs(patches: Patches) -> None:
     """Put the entry around runs of graphs; `invoke` and all else go through `stream` and `astream`."""
     from langgraph.pregel.main import Pregel
 
-    for seam in (core.MODELS, core.TOOLS):
+    for seam in (core.MODELS, core.TALK.models, core.TOOLS):
         patches.replace(seam, "carrier", GraphRunAborted)
     patches.replace(core.TOOLS, "pauses", (GraphBubbleUp,))
     patches.wrap(Pregel, "stream", _stream)
@@ -45,7 +45,7 @@ def hook_graphs(patches: Patches) -> None:
 
 def _run_one(wrapped: Any, node: Any, args: Any, kwargs: Any) -> Any:
     call, runtime = _called(*args, **kwargs)
-    if _hands_off(node, call):
+    if _hands_off(node, call, runtime):
         return wrapped(*args, **kwargs)
     results = decode.ToolMessages(call["name"], call["id"])
     return TOOLS.call(partial(_request, node, call, runtime), results, lambda: wrapped(*args, **kwargs))
@@ -53,7 +53,7 @@ def _run_one(wrapped: Any, node: Any, args: Any, kwargs: Any) -> Any:
 
 async def _arun_one(wrapped: Any, node: Any, args: Any, kwargs: Any) -> Any:
     call, runtime = _called(*args, **kwargs)
-    if _hands_off(node, call):
+    if _hands_off(node, call, runtime):
         return await wrapped(*args, **kwargs)
     results = decode.ToolMessages(call["name"], call["id"])
     return await TOOLS.call_async(partial(_request, node, call, runtime), results, lambda: wrapped(*args, **kwargs))
@@ -68,21 +68,24 @@ def _request(node: Any, call: Any, runtime: Any) -> ToolRequest:
     return decode.tool_request(call, node.tools_by_name.get(call["name"]), batch=batch)
 
 
-def _hands_off(node: Any, call: Any) -> bool:
+def _hands_off(node: Any, call: Any, runtime: Any) -> bool:
     """Tell of a handoff, which is no tool call; whether it was one."""
     target = decode.handoff_target(call["name"], node.tools_by_name.get(call["name"]))
     if target is None:
         return False
-    tell_handoff(target, carrier=GraphRunAborted)
+    handed = [call.get("args"), decode.last_text(getattr(runtime, "state", None))]
+    tell_handoff(target, handed=handed, carrier=GraphRunAborted)
     return True
 
 
 def _stream(wrapped: Any, graph: Any, args: Any, kwargs: Any) -> Any:
-    return ENTRY.stream(lambda: _entry(graph, *args, **kwargs), lambda: wrapped(*args, **kwargs))
+    return ENTRY.stream(lambda: _entry(graph, *args, **kwargs), lambda: wrapped(*args, **kwargs), said=decode.said)
 
 
 def _astream(wrapped: Any, graph: Any, args: Any, kwargs: Any) -> Any:
-    return ENTRY.stream_async(lambda: _entry(graph, *args, **kwargs), lambda: wrapped(*args, **kwargs))
+    return ENTRY.stream_async(
+        lambda: _entry(graph, *args, **kwargs), lambda: wrapped(*args, **kwargs), said=decode.said
+    )
 
 
 def _entry(graph: Any, input: Any, config: Any = None, **_: Any) -> EntryRequest:
