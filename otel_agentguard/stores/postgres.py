@@ -172,7 +172,11 @@ class PostgresLedger(MachineLedger):
         self._locked_as: str | None = None
         connection.on_connect.append(self._lock_anew)
         watch_forks(self)
-        connection.run(self._prepare)
+        try:
+            connection.run(self._prepare)
+        except StoreError:
+            connection.close()
+            raise
 
     def _prepare(self, connection: Connection) -> None:
         row = connection.execute("SELECT to_regclass('agentguard_schema') IS NOT NULL").fetchone()

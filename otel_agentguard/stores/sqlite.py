@@ -171,7 +171,11 @@ class SqliteLedger(MachineLedger):
         super().__init__()
         self._connection = connection
         self._statements = Statements(SQLITE)
-        self._prepare()
+        try:
+            self._prepare()
+        except StoreError:
+            connection.close()
+            raise
         self._locks = locks_in(connection.path.with_name(connection.path.name + "-owners"))
         self._locks.hold(self.claims.process)
         watch_forks(self)
