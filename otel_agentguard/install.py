@@ -30,7 +30,7 @@ from otel_agentguard.outofband import WorksLater
 from otel_agentguard.protocols import Check, Embedder, Judge, Sink, Suspicion, Verdict
 from otel_agentguard.seams.declare import DeclaredTools
 from otel_agentguard.seams.effects import EffectReports
-from otel_agentguard.seams.tool import tool
+from otel_agentguard.seams.instrumenting import instrumented
 from otel_agentguard.semconv import INSTRUMENTATION_SCOPE
 
 if TYPE_CHECKING:
@@ -91,16 +91,20 @@ class AgentGuard:
         """Put the guard around tools that are not declared with `@tool`.
 
         Args:
-            tools: One function, a list or tuple of them, or a mapping from names to them.
+            tools: A function; a list or tuple of them; a mapping from names to them, which then are the tools'
+                names; a class whose public methods are tools, or an object of one.
 
         Returns:
-            The same shape, with every function under guard; declared ones stay as they are.
+            The same shape with every tool under guard. Lists, tuples and dicts are made anew; a registry (any other
+            mapping that can be changed), a class and an object are changed. What is declared with `@tool`, and
+            tools of a framework that has an adapter, stay as they are.
+
+        Raises:
+            ConfigError: There is something in it that is no tool.
         """
-        if isinstance(tools, Mapping):
-            return {name: tool(function) for name, function in tools.items()}
-        if isinstance(tools, list | tuple):
-            return type(tools)(tool(function) for function in tools)
-        return tool(tools)
+        from otel_agentguard.adapters.attaching import is_of_a_framework
+
+        return instrumented(tools, is_guarded=is_of_a_framework)
 
     def memory(self, store: Any) -> Any:
         """Guard a long-term memory: what is written to it is judged by what the run really observed.

@@ -162,6 +162,12 @@ def disabled(environ: Mapping[str, str]) -> set[str]:
     return {name.strip() for name in environ.get(DISABLED, "").split(",")} - {""}
 
 
+def is_of_a_framework(tool: object) -> bool:
+    """Whether a tool is an object of a framework that has an adapter, so that this guards it."""
+    packages = {part.module.partition(".")[0] for entry in ADAPTERS for part in entry.parts}
+    return any(cls.__module__.partition(".")[0] in packages for cls in type(tool).__mro__)
+
+
 def look_at(part: Part) -> PartState:
     """Whether a part fits what is installed."""
     try:

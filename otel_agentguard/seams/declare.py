@@ -136,7 +136,7 @@ def declare(function: Callable[..., Any], options: Mapping[str, Any]) -> ToolDec
         ConfigError: An argument has no such value, or does not fit the function or the effect.
     """
     bare = _bare(function)
-    name = getattr(bare, "__name__", None) or type(bare).__name__
+    name = options.get("name") or getattr(bare, "__name__", None) or type(bare).__name__
     effect = _member(name, "effect", Effect, options.get("effect") or Effect.UNKNOWN)
     parameters = _parameters(function)
     if effect is Effect.SIDE_EFFECT and is_generator(function):

@@ -115,6 +115,11 @@ def tool(function: _AnyFunction | None = None, /, **options: Any) -> Any:
     return _declared(function, options)
 
 
+def tool_named(function: Any, name: str) -> Any:
+    """`tool` for a function that models know by another name than its own; a declared one stays as it is."""
+    return function if declaration_of(function) is not None else _declared(function, {"name": name})
+
+
 _OPTIONS = frozenset(
     (
         *("effect", "touches", "ignore", "ttl_s", "cache", "notes", "guard", "limits", "version"),
