@@ -77,6 +77,7 @@ _QUOTED = re.compile(
 )
 _SENTENCE_ENDS = (".", "!", "?", ":", "。", "！", "？")
 
+_NO_CONTENT = STOP_WORDS | {""}
 _NOTHING = frozenset({"", "[]", "{}", "()", "null", "none", "nil", '""', "''", "set()", "n/a", "undefined"})
 _SAYS_NOTHING = re.compile(
     r"(?:(?:there (?:are|is|were|was)|found|got|returned) )?no\s+[^\W\d]|nothing\b|kein(?:e[nr]?)?\s+[^\W\d]|nichts\b"
@@ -103,7 +104,7 @@ def text_of(value: object, limit: int = TEXT_LIMIT) -> str:
         return _ends(value.decode("utf-8", "replace"), limit)
     if isinstance(value, (list, tuple)) and value:
         return _ends(_listing(value, limit), limit)
-    return _ends(_dumped(value), limit)
+    return _ends(_dumped(value, limit), limit)
 
 
 def mask(text: str) -> str:
@@ -143,7 +144,8 @@ def is_unspaced(text: str) -> bool:
 
 def content_words(text: str) -> frozenset[str]:
     """The words that carry a subject: folded to one case, without punctuation, stop words and particles."""
-    return frozenset(_stripped(without_particles(text))) - STOP_WORDS
+    found = set(_split(_folded(without_particles(text)))) - STOP_WORDS
+    return frozenset(word.strip(_PUNCTUATION) for word in found) - _NO_CONTENT
 
 
 def without_particles(text: str) -> str:
@@ -246,7 +248,7 @@ def _listing(items: Any, limit: int) -> str:
     head: list[str] = []
     size = 0
     for item in items:
-        head.append(_dumped(item))
+        head.append(_dumped(item, limit))
         size += len(head[-1]) + 1
         if size > limit:
             break
@@ -255,14 +257,14 @@ def _listing(items: Any, limit: int) -> str:
     tail: list[str] = []
     size = 0
     for item in reversed(items[len(head) :]):
-        tail.append(_dumped(item))
+        tail.append(_dumped(item, limit))
         size += len(tail[-1]) + 1
         if size > limit:
             break
     return "\n".join(head + tail[::-1])
 
 
-def _dumped(value: object) -> str:
+def _dumped(value: object, limit: int) -> str:
     try:
         data = orjson.dumps(value, _as_data, _DUMP)
     except TypeError:  # a large integer, a lone surrogate, or nothing that JSON could hold
@@ -272,7 +274,9 @@ def _dumped(value: object) -> str:
             return f"<{type(value).__qualname__}>"
     if data[:1] == b'"':
         return str(orjson.loads(data))
-    return " ".join(data.decode().split())
+    if len(data) > 2 * limit:  # white space is slow to fold, and only the ends are asked for
+        data = b" ".join((data[:limit], data[-limit:]))
+    return " ".join(data.decode("utf-8", "ignore").split())
 
 
 def _as_data(value: Any) -> object:
@@ -330,7 +334,11 @@ def _split(text: str) -> list[str]:
 
 
 def _stripped(text: str) -> Iterable[str]:
-    return filter(None, (word.strip(_PUNCTUATION) for word in _split(text.casefold().replace("\u2019", "'"))))
+    return filter(None, (word.strip(_PUNCTUATION) for word in _split(_folded(text))))
+
+
+def _folded(text: str) -> str:
+    return text.casefold().replace("\u2019", "'")
 
 
 def _is_name(word: str, sentence_begins: bool) -> bool:

@@ -10,7 +10,6 @@ from otel_agentguard.stopwords import STOP_WORDS
 
 _MIN_CHARS = 3
 _ECHO_WORDS = 8
-_ECHO_CHARS = 16
 _ECHO_TIMES = 4
 _NEW_SHARE = 0.15
 
@@ -22,13 +21,14 @@ class Texts:
         call: The call, with its result.
     """
 
-    __slots__ = ("_answer", "_bare", "_call", "_echoes", "_strings")
+    __slots__ = ("_answer", "_bare", "_call", "_echoes", "_masked", "_strings")
 
     def __init__(self, call: ToolCall) -> None:
         result = call.result
         self._call = call
         self._answer = result if type(result) is str and len(result) <= text.TEXT_LIMIT else None
         self._bare: str | None = None
+        self._masked: str | None = None
         self._strings: list[str] | None = None
         self._echoes: bool | None = None
 
@@ -69,18 +69,26 @@ class Texts:
         return bare
 
     @property
+    def masked(self) -> str:
+        """The answer without arguments and numbers."""
+        masked = self._masked
+        if masked is None:
+            masked = self._masked = text.mask(self.bare)
+        return masked
+
+    @property
     def echoes(self) -> bool:
         """Whether a longer answer says little but the caller's own words."""
         echoes = self._echoes
         if echoes is None:
-            chars = sum(map(len, self.strings))
-            echoes = chars >= _ECHO_CHARS and len(self.answer) <= _ECHO_TIMES * chars
+            said = len(self.answer)
+            echoes = said > _ECHO_WORDS and said <= _ECHO_TIMES * sum(map(len, self.strings))
             echoes = self._echoes = echoes and _echoes(self.answer, self.asked)
         return echoes
 
 
 def _echoes(content: str, asked: str) -> bool:
-    if content.isascii() and _surely_adds(content, asked):
+    if content.isascii() and (len(content.split(None, _ECHO_WORDS)) < _ECHO_WORDS or _surely_adds(content, asked)):
         return False
     told = text.content_words(content)
     return len(told) >= _ECHO_WORDS and len(told - text.content_words(asked)) <= _NEW_SHARE * len(told)

@@ -145,7 +145,7 @@ class Calls:
         )
         call.redundant = idle and digest == streak.digest
         back_to_back = marks.news <= streak.step
-        answer = None if digest == streak.digest and streak.answer is not None else Answer(digest, texts.answer)
+        answer = None if digest == streak.digest and streak.answer is not None else Answer(digest, texts, streak.answer)
         if broken:
             streak.restart(call.step)
             streak.tally[digest] = 1

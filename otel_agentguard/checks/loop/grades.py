@@ -10,6 +10,7 @@ from enum import IntEnum
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 from otel_agentguard import text
+from otel_agentguard.checks.loop.answers import Texts
 
 _MAX_WORDS = 300
 _KNOWN_SHARE = 0.7
@@ -34,26 +35,32 @@ class Answer:
 
     Args:
         digest: 16-byte identity of outcome and result.
-        content: The text of the result; read here, not kept.
+        texts: The texts of the call; read here, not kept.
+        earlier: The answer before, whose words are these where only numbers have changed.
     """
 
     __slots__ = ("digest", "lines", "masked", "told", "words")
 
-    def __init__(self, digest: bytes, content: str) -> None:
+    def __init__(self, digest: bytes, texts: Texts, earlier: Answer | None) -> None:
+        content = texts.answer
         self.digest = digest
         self.lines = _digest("\n".join(sorted(content.split("\n"))))
-        self.masked = _digest(text.mask(content))
+        self.masked = _digest(texts.masked)
+        if earlier is not None and earlier.masked == self.masked:
+            self.words: array[int] | None = earlier.words
+            self.told: array[int] | None = earlier.told
+            return
         words = text.words(content)
         brief = len(words) <= _MAX_WORDS
         self.words = _packed(words) if brief else None
         self.told = _packed({_plain(word) for word in words.union(text.pieces(content))}) if brief else None
 
-    def grade_after(self, earlier: Answer, content: str) -> Grade:
+    def grade_after(self, earlier: Answer, texts: Texts) -> Grade:
         """How this answer, given later, compares with an earlier one.
 
         Args:
             earlier: The answer before.
-            content: The text of this one.
+            texts: The texts of the call that got this one.
         """
         if self.digest == earlier.digest:
             return Grade.EQUAL
@@ -61,7 +68,7 @@ class Answer:
             return Grade.ORDER
         if self.masked == earlier.masked:
             return Grade.NUMBERS
-        return self._grade_words(earlier, content)
+        return self._grade_words(earlier, texts.answer)
 
     def _grade_words(self, earlier: Answer, content: str) -> Grade:
         if not self.words or not earlier.words or earlier.told is None:

@@ -15,6 +15,8 @@ from otel_agentguard import text
 _FIELD_CHARS = 2000
 _LONG_CHARS = 250
 _ALIKE_PERCENT = 90.0
+_PIECES = 8
+_PIECE_CHARS = 8
 _SHARED_WORDS = 0.5
 _FEW_WORDS = 2
 _TRIM = "\"'`,;:.!?()[]{}<>|&\\+*"
@@ -50,10 +52,14 @@ class Form(NamedTuple):
 
 def form_of(arguments: Mapping[str, object]) -> Form:
     """The comparable form of arguments."""
-    fields = {
-        name: value[:_FIELD_CHARS] if isinstance(value, str) else text.text_of(value, _FIELD_CHARS)
-        for name, value in arguments.items()
-    }
+    fields = {}
+    for name, value in arguments.items():
+        if isinstance(value, str):
+            fields[name] = value[:_FIELD_CHARS]
+        elif type(value) is int:
+            fields[name] = str(value)
+        else:
+            fields[name] = text.text_of(value, _FIELD_CHARS)
     return Form(fields, sum(map(len, fields.values())))
 
 
@@ -73,9 +79,12 @@ def likeness(one: Form, other: Form, *, failing: bool) -> Likeness:
             matter: whatever was asked, the same thing could not be had.
     """
     left, right = one.fields, other.fields
-    differing = [name for name in left.keys() | right.keys() if left.get(name) != right.get(name)]
-    if not differing:
+    if left == right:
         return Likeness.WORDS
+    differing = [name for name, value in right.items() if left.get(name) != value]
+    differing += [name for name in left if name not in right]
+    if len(differing) > 1:
+        differing.sort(key=lambda name: len(right.get(name, "")), reverse=True)
     equal = left.keys() & right.keys() - set(differing)
     if failing and equal and any(left[name] for name in equal):
         differing = [name for name in differing if not (is_prose(left.get(name, "")) or is_prose(right.get(name, "")))]
@@ -122,8 +131,18 @@ def _texts(one: str, other: str) -> Likeness:
 
 
 def _long_texts(one: str, other: str) -> Likeness:
+    if not _may_be_alike(one, other):
+        return Likeness.OTHER
     alike = fuzz.ratio(one, other, score_cutoff=_ALIKE_PERCENT) > 0.0
     return Likeness.TOKEN if alike else Likeness.OTHER
+
+
+def _may_be_alike(one: str, other: str) -> bool:
+    """Whether any of a few short pieces of one text stands in the other, as is all but sure where they are alike."""
+    apart = len(one) // _PIECES
+    if apart < _PIECE_CHARS:
+        return True
+    return any(one[start : start + _PIECE_CHARS] in other for start in range(0, apart * _PIECES, apart))
 
 
 def _words(value: str) -> list[str]:

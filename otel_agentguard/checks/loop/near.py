@@ -139,13 +139,12 @@ class Near:
         result = call.result
         if call.result_digest is None or (isinstance(result, str) and len(result) > _MASKED_CHARS and not failing):
             return call.result_digest or b"", b""
-        content = text.text_of(texts.bare, 2 * _MASKED_CHARS)
-        if failing and not content:
+        if failing and not texts.answer:
             return _TEXTLESS, b""
         if failing:
-            masked = text.mask(content)
+            masked = text.text_of(texts.masked, 2 * _MASKED_CHARS)
             return _digest(_only_words(_QUOTED.sub(" ", masked))) + b"!", _digest(_only_words(masked))
-        return _digest("\n".join(sorted(content.split("\n")))), b""
+        return _digest("\n".join(sorted(texts.bare.split("\n")))), b""
 
     def _adopt_textless(self, key: tuple[str, bytes], form: Form, named: bytes) -> _Family | None:
         """Continue a family whose failures had no text, where this call asks for the same thing."""

@@ -103,7 +103,7 @@ class Streak:
         else:
             self.grade = Grade.NEW
             if answer is not None and self.answer is not None:
-                self.grade = answer.grade_after(self.answer, texts.answer)
+                self.grade = answer.grade_after(self.answer, texts)
             self._take_other(digest, known=known, back_to_back=back_to_back)
         self.ungraded = self.digest is None
         if answer is not None:

@@ -35,10 +35,11 @@ _MAX_EVIDENCE = 10
 _SHARED_SUBJECT = 0.5
 _CLOSE_MEANING = 0.6
 _NEW_SHARE = 0.15
+_QUESTION_CHARS = 600
 _ANSWER_CHARS = 4000
 _MAX_UNREAD = 8
 _UNREAD_CHARS = 16_000
-_READ_CHARS = 8000
+_READ_CHARS = 6000
 _SAYS_LITTLE_CHARS = 40
 _RARE_CHARS = 6
 _LOOKUP_CHARS = 400
@@ -199,12 +200,17 @@ class Subjects:
             subject.begin()
         subject.step = call.step
         self._tell(subject, call, texts)
-        hint = self._run.settings.limits("semantic", call.tool).hint
-        due = hint is not None and subject.count + len(subject.unread) >= hint
-        if due or len(subject.unread) >= _MAX_UNREAD or subject.unread_chars() > _UNREAD_CHARS:
+        if self._may_climb(call, subject) or subject.unread_chars() > _UNREAD_CHARS:
             subject.read_all()
             return self._judge(call, subject, "prose")
         return ()
+
+    def _may_climb(self, call: ToolCall, subject: _Subject) -> bool:
+        """Whether the unread answers can bring the subject to its next limit, or are many."""
+        limits = self._run.settings.limits("semantic", call.tool)
+        ahead = [limit for limit in (limits.hint, limits.stop) if limit is not None and limit > subject.count]
+        unread = len(subject.unread)
+        return unread >= _MAX_UNREAD or (bool(ahead) and subject.count + unread >= min(ahead))
 
     def _tell(self, subject: _Subject, call: ToolCall, texts: Texts) -> None:
         """Keep an answer unread, where the same was not given lately."""
@@ -260,7 +266,7 @@ class Subjects:
         else:
             if len(asked) > _LOOKUP_CHARS:
                 return ()
-            error = _error_of(text.text_of(texts.answer, _ANSWER_CHARS))
+            error = _error_of(texts)
         findings: Sequence[Finding] = ()
         for identifier in _identifiers(asked):
             lookup = self._identifiers.get(identifier)
@@ -321,11 +327,11 @@ class Subjects:
 
 
 def _question_of(call: ToolCall) -> str | None:
-    """The free text among the arguments of a call that only asks."""
+    """The free text among the arguments of a call that only asks; its beginning, which tells the subject."""
     if call.effect in _CHANGES or not call.arguments:
         return None
     prose = [value for value in call.arguments.values() if isinstance(value, str) and _is_question(value)]
-    return " ".join(prose) if prose else None
+    return " ".join(prose)[:_QUESTION_CHARS] if prose else None
 
 
 def _is_question(value: str) -> bool:
@@ -345,9 +351,11 @@ def _identifiers(asked: str) -> list[str]:
     return sorted(name for name in found if len(name) >= _RARE_CHARS)[:_MAX_IDENTIFIERS_A_CALL]
 
 
-def _error_of(content: str) -> int | None:
+def _error_of(texts: Texts) -> int | None:
     """Identity of an error; None where it says too little to tell it from another."""
-    return None if len(content) <= _SAYS_LITTLE_CHARS else hash(text.mask(_QUOTED.sub("", content)))
+    if len(texts.answer) <= _SAYS_LITTLE_CHARS:
+        return None
+    return hash(_QUOTED.sub("", text.text_of(texts.masked, _ANSWER_CHARS)))
 
 
 def _dot(one: Iterable[float], other: Iterable[float]) -> float:
