@@ -150,16 +150,18 @@ def attach_all(guard: Guard, *, left_out: Collection[str] = (), environ: Mapping
     Returns:
         What takes all of them back.
     """
-    off = disabled(environ) | set(left_out)
     for name in sorted(set(left_out) - _adapters.keys() - {"*"}):
         _logger.warning("agentguard: there is no adapter %r to leave out; known: %s", name, ", ".join(_adapters))
-    detach = [one.attach(guard) for name, one in _adapters.items() if not off & {name, "*"}]
-    return partial(_undo, detach)
+    wanted = [one for one in _adapters.values() if off_by(one, left_out=left_out, environ=environ) is None]
+    return partial(_undo, [one.attach(guard) for one in wanted])
 
 
-def disabled(environ: Mapping[str, str]) -> set[str]:
-    """The instrumentations that `OTEL_PYTHON_DISABLED_INSTRUMENTATIONS` leaves out."""
-    return {name.strip() for name in environ.get(DISABLED, "").split(",")} - {""}
+def off_by(adapter: Adapter, *, left_out: Collection[str], environ: Mapping[str, str]) -> str | None:
+    """The setting that leaves an adapter out; None for none. The arguments are those of `attach_all`."""
+    either = {adapter.entry.name, "*"}
+    if either & set(left_out):
+        return "adapters_off"
+    return DISABLED if either & {name.strip() for name in environ.get(DISABLED, "").split(",")} else None
 
 
 def is_of_a_framework(tool: object) -> bool:

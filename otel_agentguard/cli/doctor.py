@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import metadata
 
 import click
 
+from otel_agentguard.adapters.attaching import PartState, adapters, off_by
 from otel_agentguard.checks.registry import known_checks
 from otel_agentguard.cli import PROGRAM
 from otel_agentguard.cli.instrumentors import Instrumentor, distribution_of, find_instrumentors
@@ -37,10 +38,33 @@ def command() -> int:
     instrumentors = find_instrumentors(os.environ)
     _section("Installed", _installed())
     _section("Settings", _settings(settings))
+    _section("Would be guarded", guarded(os.environ, settings))
     _section("Would be instrumented", (f"{one.name}: {one.state}" for one in instrumentors))
     blinding = list(blinds(os.environ, settings, instrumentors))
     _section("Blinds the guard", blinding)
     return _BLIND if blinding else _HEALTHY
+
+
+def guarded(environ: Mapping[str, str], settings: Settings) -> Iterator[str]:
+    """What of each framework would get seams, with the version that is installed.
+
+    Args:
+        environ: The environment that the application would get.
+        settings: The settings that it would get.
+    """
+    absent = []
+    for name, adapter in adapters().items():
+        states = {state.part.distribution: state for state in adapter.state() if state.version is not None}
+        off = off_by(adapter, left_out=settings.adapters_off, environ=environ)
+        if not states:
+            absent.append(name)
+        elif off is not None:
+            yield f"{name}: off by {off}"
+        else:
+            known = (f"{one.part.distribution} {one.version}" for one in states.values() if one.problem is None)
+            yield "; ".join((f"{name}: {', '.join(known) or 'nothing'}", *_left_alone(states.values())))
+    if absent:
+        yield f"not installed: {', '.join(absent)}"
 
 
 def blinds(environ: Mapping[str, str], settings: Settings, instrumentors: list[Instrumentor]) -> Iterator[str]:
@@ -56,9 +80,22 @@ def blinds(environ: Mapping[str, str], settings: Settings, instrumentors: list[I
         yield f"{source} is off: nothing is checked. Set it to observe or enforce."
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         yield "OTEL_SDK_DISABLED is true: there are no spans, so only tools with @tool are seen. Unset it."
+    yield from _unknown_versions(environ, settings)
     yield from _sampling(environ)
     yield from _truncation(environ)
     yield from _content(environ, instrumentors)
+
+
+def _unknown_versions(environ: Mapping[str, str], settings: Settings) -> Iterator[str]:
+    for name, adapter in adapters().items():
+        if off_by(adapter, left_out=settings.adapters_off, environ=environ) is None:
+            for problem in _left_alone(adapter.state()):
+                yield f"{name}: {problem}, so that part gets no seams. Install one of those, or upgrade {PROGRAM}."
+
+
+def _left_alone(states: Iterable[PartState]) -> list[str]:
+    """Why parts are left alone although their distribution is installed, each reason once."""
+    return list(dict.fromkeys(one.problem for one in states if one.version is not None and one.problem is not None))
 
 
 def _sampling(environ: Mapping[str, str]) -> Iterator[str]:

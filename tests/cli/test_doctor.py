@@ -3,7 +3,7 @@ import os
 import pytest
 
 from otel_agentguard.cli import main
-from otel_agentguard.cli.doctor import blinds
+from otel_agentguard.cli.doctor import blinds, guarded
 from otel_agentguard.cli.instrumentors import Instrumentor
 from otel_agentguard.config import Settings
 from otel_agentguard.loading import load
@@ -138,3 +138,29 @@ def test_a_mode_from_the_file_blinds_too(tmp_path):
     [reason] = blinding({}, settings=load(environ={}))
 
     assert "mode" in reason
+
+
+def test_adapters_are_listed_with_the_versions_that_they_would_guard():
+    lines = list(guarded({}, Settings()))
+
+    assert len(lines) >= 1
+    assert any(line.startswith("openai: openai ") for line in lines) or "openai" in lines[-1]
+
+
+def test_an_adapter_that_is_left_out_says_so(monkeypatch):
+    monkeypatch.setattr("otel_agentguard.adapters.attaching.metadata.version", lambda name: "1.70")
+
+    by_variable = list(guarded({"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "x, openai"}, Settings()))
+    by_setting = list(guarded({}, Settings(adapters_off=("openai",))))
+
+    assert "openai: off by OTEL_PYTHON_DISABLED_INSTRUMENTATIONS" in by_variable
+    assert "openai: off by adapters_off" in by_setting
+
+
+def test_an_unknown_version_of_a_framework_blinds(monkeypatch):
+    monkeypatch.setattr("otel_agentguard.adapters.attaching.metadata.version", lambda name: "99.1")
+
+    (found,) = [line for line in blinding({}) if line.startswith("openai:")]
+
+    assert "openai 99.1 is none of the known versions" in found
+    assert "upgrade otel-agentguard" in found
