@@ -59,6 +59,7 @@ class Answers:
         self._parts = Parts(
             generations=Generations(),
             resources=resources or Resources(),
+            budget=self.budget,
             now_s=now_s,
             tell=tell or _nobody,
             failed=failed or _nobody,
@@ -159,6 +160,7 @@ class Answers:
         known = self._runs.pop(run_id, None)
         if known is not None:
             known.cache.clear()
+            self._parts.tell_size()
 
     def after_fork(self) -> None:
         """Start with locks of our own: in the parent other threads may have held them."""

@@ -36,7 +36,14 @@ class ByteBudget:
         self.max_bytes = max_bytes
         self.used_bytes = 0
         self.dropped = 0
+        self._told = 0
         self._lock = threading.Lock()
+
+    def take_dropped(self) -> int:
+        """How many were dropped since this was asked last."""
+        with self._lock:
+            new, self._told = self.dropped - self._told, self.dropped
+            return new
 
     def take(self, size_bytes: int) -> bool:
         """Reserve bytes; False where there are not so many left."""

@@ -184,17 +184,19 @@ class Resources:
         except OSError as exc:
             return (_ABSENT, []) if exc.errno == errno.ENAMETOOLONG else None
         if stat.S_ISREG(found.st_mode):
-            return _times(found), [path] if self._is_young(found) else []
+            young = _is_young(found, self._now_ns() - YOUNG_NS)
+            return _times(found), [path] if young else []
         if stat.S_ISDIR(found.st_mode):
             return self._look_below(path)
         return None
 
     def _look_below(self, top: str) -> tuple[Stamp, list[str]] | None:
-        hashing = xxh3_128()
+        states: list[tuple[str, tuple[int, ...]]] = []
         young: list[str] = []
         folders = [top]
         entered: set[tuple[int, int]] = set()
-        count = size = 0
+        size = 0
+        newest_ns = self._now_ns() - YOUNG_NS
         try:
             while folders:
                 folder = folders.pop()
@@ -202,32 +204,23 @@ class Resources:
                 if (found.st_dev, found.st_ino) in entered:
                     continue
                 entered.add((found.st_dev, found.st_ino))
-                with os.scandir(folder) as listing:
-                    entries = sorted(listing, key=lambda entry: entry.name)
-                count += len(entries)
-                if count > MAX_FILES:
-                    return None
-                for entry in entries:
-                    state = _state(entry)
-                    hashing.update(repr((entry.path, _times(state))).encode("utf-8", "surrogatepass"))
-                    if stat.S_ISDIR(state.st_mode):
-                        folders.append(entry.path)
-                    elif stat.S_ISREG(state.st_mode) and self._is_young(state):
-                        young.append(entry.path)
-                        size += state.st_size
+                with os.scandir(folder) as entries:
+                    for entry in entries:
+                        found = _state(entry)
+                        states.append((entry.path, _times(found)))
+                        if len(states) > MAX_FILES:
+                            return None
+                        if stat.S_ISDIR(found.st_mode):
+                            folders.append(entry.path)
+                        elif _is_young(found, newest_ns) and stat.S_ISREG(found.st_mode):
+                            young.append(entry.path)
+                            size += found.st_size
         except OSError:
             return None
-        return None if len(young) > MAX_YOUNG or size > MAX_HASHED_BYTES else (hashing.digest(), young)
-
-    def _is_young(self, found: os.stat_result) -> bool:
-        """Whether the file can change without a change of its times.
-
-        Files without blocks are not on a disk: the kernel makes the content of those in /proc and /sys as
-        they are read, whatever their times say.
-        """
-        if getattr(found, "st_blocks", 1) == 0:
-            return True
-        return self._now_ns() - max(found.st_mtime_ns, found.st_ctime_ns) < YOUNG_NS
+        if len(young) > MAX_YOUNG or size > MAX_HASHED_BYTES:
+            return None
+        states.sort()
+        return xxh3_128_digest(repr(states).encode("utf-8", "surrogatepass")), sorted(young)
 
 
 def content_digest(path: str, *, max_bytes: int = MAX_HASHED_BYTES) -> bytes | None:
@@ -260,6 +253,17 @@ def _content(path: str, max_bytes: int = MAX_HASHED_BYTES) -> bytes | None:
 
 def _times(found: os.stat_result) -> tuple[int, ...]:
     return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def _is_young(found: os.stat_result, newest_ns: int) -> bool:
+    """Whether a file can change without a change of its times.
+
+    Files without blocks are not on a disk: the kernel makes the content of those in /proc and /sys as they
+    are read, whatever their times say.
+    """
+    if found.st_mtime_ns > newest_ns or found.st_ctime_ns > newest_ns:
+        return True
+    return getattr(found, "st_blocks", 1) == 0
 
 
 def _state(entry: os.DirEntry[str]) -> os.stat_result:

@@ -170,6 +170,8 @@ def make_desk() -> Desk:
     failures: list[str] = []
 
     def tell(what: str, *args: object) -> None:
+        if what in ("state", "dropped"):
+            return
         told[f"{what} {args[-1]}" if what == "dedup" else what] += 1
 
     clock, file_time = ManualClock(), FileTime()

@@ -351,6 +351,23 @@ def test_what_a_run_kept_is_dropped_with_it(desk: Desk) -> None:
     assert desk.answers.budget.used_bytes == 0
 
 
+def test_what_is_kept_and_dropped_is_told() -> None:
+    told: list[tuple[object, ...]] = []
+    answers = Answers(tell=lambda *what: told.append(what), max_run_bytes=20_000)
+    run, rule = RunInfo(run_id="r", agent="a", settings=Settings()), rule_for("make", Effect.PURE)
+    assert rule is not None
+
+    for number in range(5):
+        answers.answer(run, tool_call("make", {"n": number}), rule, lambda: "x" * 5_000)
+
+    sizes = [what[2] for what in told if what[:2] == ("state", "values")]
+    assert sizes[0] > 5_000
+    assert sizes[-1] <= 20_000
+    assert sum(int(str(what[2])) for what in told if what[:2] == ("dropped", "values")) == 2
+    answers.forget("r")
+    assert told[-1] == ("state", "values", 0)
+
+
 def test_an_answer_too_large_to_keep_is_returned_and_not_kept(desk: Desk) -> None:
     large = "x" * 2_000_000
 
