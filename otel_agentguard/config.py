@@ -170,7 +170,7 @@ class Settings:
     adapters_off: tuple[str, ...] = ()
     namespace: str = ""
     people: frozenset[str] = frozenset({"user", "human"})
-    checks: tuple[str, ...] = ("loop", "plan", "memory", "effects", "budget")
+    checks: tuple[str, ...] = ("loop", "dedup", "plan", "memory", "effects", "budget")
     loop: LoopSettings = LoopSettings()
     tools: Mapping[str, ToolSettings] = field(default_factory=dict)
     budget: Budget = Budget()

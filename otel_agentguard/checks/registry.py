@@ -17,6 +17,7 @@ _logger = logging.getLogger("otel_agentguard")
 
 _OURS = {
     "loop": "otel_agentguard.checks.loop:LoopCheck",
+    "dedup": "otel_agentguard.checks.dedup:DedupCheck",
     "plan": "otel_agentguard.checks.plan:PlanCheck",
     "budget": "otel_agentguard.checks.budget:BudgetCheck",
     "schema": "otel_agentguard.checks.schema:SchemaCheck",
