@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from otel_agentguard.cli.provider import late_provider
-from otel_agentguard.config import Budget, LoopSettings
+from otel_agentguard.config import Budget, LoopSettings, Settings
 from otel_agentguard.demo.scenes import SCENES
 from otel_agentguard.demo.stage import Played, Stage
 from otel_agentguard.findings import Action, Finding
@@ -44,7 +44,7 @@ def command(once: bool, port: int | None, host: str) -> int:
     guard = install(
         mode="enforce",
         store="memory://",
-        checks=("loop",),
+        checks=Settings().checks,
         limits=LoopSettings(),
         budget=Budget(),
         on_finding=stage.on_finding,
@@ -122,9 +122,10 @@ def _table(played: list[Played]) -> Table:
 def _verdict(played: Played) -> str:
     if played.faults:
         return f"[{_WRONG}]{'; '.join(played.faults)}"
-    if played.scene.kind is None:
+    if played.scene.kind is None and not played.scene.told:
         return f"[{_LEFT_ALONE}]left alone"
-    lines = [f"{kind}: {_actions(list(found))}" for kind, found in groupby(played.findings, key=lambda one: one.kind)]
+    lines = [played.scene.told] if played.scene.told else []
+    lines += [f"{kind}: {_actions(list(found))}" for kind, found in groupby(played.findings, key=lambda one: one.kind)]
     if played.stopped is not None:
         lines.append("the run ended in RunAborted")
     return f"[{_CAUGHT}]" + "\n".join(lines)

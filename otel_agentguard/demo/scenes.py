@@ -6,12 +6,15 @@ judged and shown.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
 from otel_agentguard import CallBlocked, message, run
 from otel_agentguard.demo.agents import Script, Use, work
+from otel_agentguard.demo.mailer import OUTBOX
 from otel_agentguard.demo.workshop import Workshop
 from otel_agentguard.findings import Kind
 from otel_agentguard.words import SIGNATURE
@@ -29,6 +32,7 @@ class Scene:
         kind: What is to be found; None where the guard is to leave them alone.
         stops: Whether the guard is to end the run.
         most_runs: Tools, and how often their bodies may run at most.
+        told: What the guard did, where its findings do not tell that alone.
     """
 
     name: str
@@ -38,6 +42,11 @@ class Scene:
     kind: Kind | None = None
     stops: bool = False
     most_runs: tuple[tuple[str, int], ...] = ()
+    told: str = ""
+
+
+class NotShown(Exception):
+    """A scene did not come out as it should."""
 
 
 def _review(workshop: Workshop) -> None:
@@ -118,6 +127,36 @@ def _insist(workshop: Workshop) -> None:
         work("Say which hash auth.py uses.", script(), workshop.tools())
 
 
+def _plan(workshop: Workshop) -> None:
+    tools = workshop.tools()
+    plan = [{"tool": "load_file", "args": {"path": "auth.py"}}, {"tool": "run_check", "args": {}}]
+    with run(agent="planner", tools=list(tools.values())) as r:
+        report = r.check_plan(plan)
+        for error, step in zip(report.errors, plan, strict=True):
+            step["tool"] = (*error.did_you_mean, step["tool"])[0]
+        plan[1]["args"] = {"path": "check_price.py"}
+        if report.ok or not r.check_plan(plan).ok:
+            raise NotShown(r.check_plan(plan).feedback())
+
+
+def _remember(workshop: Workshop) -> None:
+    with run(agent="clerk") as r:
+        r.turn("user", text="My van is called Mildred and it is in the garage.")
+        guess = r.remember("The user wants to sell the van.", source="user")
+        fact = r.remember("The van is called Mildred.", source="user")
+    if (guess.verdict, fact.verdict) != ("unsupported", "verified"):
+        raise NotShown(f"the guess was {guess.verdict}, the fact {fact.verdict}")
+
+
+def _mail(workshop: Workshop) -> None:
+    mailer = [sys.executable, "-m", "otel_agentguard.demo.mailer", str(workshop.root)]
+    killed = subprocess.run([*mailer, "--die"], capture_output=True, check=False)  # noqa: S603 - a module of ours
+    resumed = subprocess.run(mailer, capture_output=True, text=True, check=False)  # noqa: S603
+    letters = (workshop.root / OUTBOX).read_text(encoding="utf-8").splitlines()
+    if killed.returncode == 0 or resumed.returncode != 0 or len(letters) != 1:
+        raise NotShown(f"{len(letters)} letters went out; the resumed run said {resumed.stdout}{resumed.stderr}")
+
+
 SCENES = (
     Scene(
         name="review",
@@ -154,4 +193,26 @@ SCENES = (
     ),
     Scene(name="fix", agents="fixer", does="edits price.py and runs its check, three times over", play=_fix),
     Scene(name="poll", agents="operator", does="asks for the state of a build until it is done", play=_poll),
+    Scene(
+        name="plan",
+        agents="planner",
+        does="plans with a tool that does not exist and without an argument, then mends the plan",
+        play=_plan,
+        kind=Kind.PLAN,
+    ),
+    Scene(
+        name="remember",
+        agents="clerk",
+        does="stores what the user said, and what the user never said",
+        play=_remember,
+        kind=Kind.MEMORY,
+        told="the first is kept as a fact, the second as a guess",
+    ),
+    Scene(
+        name="mail",
+        agents="mailer",
+        does="mails a customer, is killed before that is on record, and is resumed",
+        play=_mail,
+        told="asked whether the mail was out, and sent no second one",
+    ),
 )

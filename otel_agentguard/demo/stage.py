@@ -6,7 +6,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from otel_agentguard.demo.scenes import Scene
+from otel_agentguard.demo.scenes import NotShown, Scene
 from otel_agentguard.demo.workshop import Workshop
 from otel_agentguard.errors import RunAborted
 from otel_agentguard.findings import Action, Finding
@@ -45,13 +45,16 @@ class Stage:
         """Play a scene in a fresh directory, and judge it."""
         self._findings = []
         stopped = None
+        unshown = []
         with tempfile.TemporaryDirectory(prefix="agentguard-demo-") as root:
             workshop = Workshop(Path(root))
             try:
                 scene.play(workshop)
             except RunAborted as exc:
                 stopped = exc
-        faults = _faults(scene, self._findings, stopped, workshop)
+            except NotShown as exc:
+                unshown.append(str(exc))
+        faults = [*unshown, *_faults(scene, self._findings, stopped, workshop)]
         return Played(scene=scene, findings=tuple(self._findings), stopped=stopped, faults=tuple(faults))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from otel_agentguard.errors import ConfigError
 from otel_agentguard.events import Plan, PlanStep, ToolSpec
 from otel_agentguard.fingerprint import digest
 from otel_agentguard.guard import Guard
-from otel_agentguard.seams.declare import declaration_of
+from otel_agentguard.seams.declare import ToolDeclaration, declaration_of
 from otel_agentguard.seams.step import Step
 from otel_agentguard.semconv import GEN_AI_AGENT_NAME, GEN_AI_OPERATION_NAME, OPERATION_PLAN, SPAN_PLAN
 
@@ -31,11 +32,14 @@ def checked(plan: object, tools: Any, agents: Agents | None) -> PlanReport:
     return check_plan(plan, tools=ToolRegistry.of(tools) if tools else None, agents=agents)
 
 
-def _schema_of(function: Callable[..., object], *, hidden: str | None) -> Mapping[str, object]:
-    """JSON Schema of what a function takes, without the parameter that the guard fills."""
+def _schema_of(declared: ToolDeclaration) -> Mapping[str, object]:
+    """JSON Schema of what a tool takes, without `self` and without the parameter that the guard fills."""
     from otel_agentguard.plans.functions import parameters_schema
 
-    return parameters_schema(function, hidden=(hidden or "idempotency_key",))
+    hidden = [declared.key_param or "idempotency_key"]
+    if declared.skip_first:
+        hidden.append(next(iter(inspect.signature(declared.function).parameters)))
+    return parameters_schema(declared.function, hidden=hidden)
 
 
 def follow(guard: Guard, here: Scope, run: Run, plan: object) -> None:
@@ -91,7 +95,7 @@ def _spec(tool: object) -> ToolSpec:
         raise ConfigError(f"tools names {tool!r}; give ToolSpecs, a ToolRegistry, or functions declared with @tool")
     return ToolSpec(
         name=declared.name,
-        schema=_schema_of(declared.function, hidden=declared.key_param),
+        schema=_schema_of(declared),
         description=declared.description,
         effect=declared.effect,
         identity=declared.identity,

@@ -37,6 +37,16 @@ def test_a_plan_of_declared_tools_passes(guard: Any) -> None:
     assert [step.tool for step in report.plan] == ["query_order"]
 
 
+def test_a_method_is_planned_without_its_self(guard: Any) -> None:
+    class Shop:
+        @tool
+        def stock(self, sku: str) -> int:
+            return 3
+
+    with run("r", tools=[Shop().stock]) as r:
+        assert r.check_plan([{"tool": "stock", "args": {"sku": "a"}}]).ok
+
+
 def test_tools_may_come_from_a_registry(guard: Any) -> None:
     registry = ToolRegistry.from_dicts({"web_search": {"required": ["query"]}})
 
