@@ -373,14 +373,21 @@ def parsed(result: Any) -> Any:
 
 
 def arguments_of(text: object) -> dict[str, object] | None:
-    """The arguments of a call as a model writes them, as JSON; None where they are no object."""
+    """The arguments of a call as a model writes them.
+
+    Returns:
+        The object that the JSON text is; `{"arguments": text}` where it is none, since a model that writes the same
+        nonsense again repeats itself; None for what is no text.
+    """
     if isinstance(text, Mapping):
         return dict(text)
-    try:
-        found = orjson.loads(text or "{}") if isinstance(text, str) else None
-    except orjson.JSONDecodeError:
+    if not isinstance(text, str):
         return None
-    return found if isinstance(found, dict) else None
+    try:
+        found = orjson.loads(text or "{}")
+    except orjson.JSONDecodeError:
+        found = None
+    return found if isinstance(found, dict) else {"arguments": text}
 
 
 def _enclosing_trace() -> int | None:

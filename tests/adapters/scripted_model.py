@@ -25,12 +25,12 @@ class Reply:
 
     Attributes:
         text: Its text.
-        calls: The tools that it calls: name and arguments.
+        calls: The tools that it calls: name and arguments, as text where they are to be no JSON object.
         status: HTTP status; from 400 on there is nothing but an error.
     """
 
     text: str = ""
-    calls: Sequence[tuple[str, Mapping[str, Any]]] = ()
+    calls: Sequence[tuple[str, Mapping[str, Any] | str]] = ()
     status: int = 200
 
 
@@ -182,7 +182,7 @@ class _Said:
     model: str
     reply: Reply
 
-    def _calls(self) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    def _calls(self) -> Iterator[tuple[str, str, Any]]:
         for place, (tool, arguments) in enumerate(self.reply.calls):
             yield f"call_{self.key}_{place}", tool, arguments
 
@@ -190,7 +190,7 @@ class _Said:
         message: Json = {"role": "assistant", "content": self.reply.text or None}
         if self.reply.calls:
             message["tool_calls"] = [
-                {"id": id_, "type": "function", "function": {"name": tool, "arguments": json.dumps(arguments)}}
+                {"id": id_, "type": "function", "function": {"name": tool, "arguments": _written(arguments)}}
                 for id_, tool, arguments in self._calls()
             ]
         choice = {"index": 0, "message": message, "finish_reason": self._finished("tool_calls", "stop")}
@@ -207,7 +207,7 @@ class _Said:
         for place, (id_, tool, arguments) in enumerate(self._calls()):
             function = {"name": tool, "arguments": ""}
             yield chunk({"tool_calls": [{"index": place, "id": id_, "type": "function", "function": function}]})
-            for piece in _pieces(json.dumps(arguments)):
+            for piece in _pieces(_written(arguments)):
                 yield chunk({"tool_calls": [{"index": place, "function": {"arguments": piece}}]})
         yield chunk({}, self._finished("tool_calls", "stop"))
         if with_usage:
@@ -288,7 +288,7 @@ class _Said:
                 "id": f"fc_{id_}",
                 "call_id": id_,
                 "name": tool,
-                "arguments": json.dumps(arguments),
+                "arguments": _written(arguments),
                 "status": "completed",
             }
             for id_, tool, arguments in self._calls()
@@ -337,6 +337,10 @@ class _Said:
             "stop_sequence": None,
             "usage": {"input_tokens": INPUT_TOKENS, "output_tokens": OUTPUT_TOKENS},
         }
+
+
+def _written(arguments: Any) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments)
 
 
 def _pieces(text: str) -> list[str]:
