@@ -132,7 +132,7 @@ def _plan(workshop: Workshop) -> None:
     plan = [{"tool": "load_file", "args": {"path": "auth.py"}}, {"tool": "run_check", "args": {}}]
     with run(agent="planner", tools=list(tools.values())) as r:
         report = r.check_plan(plan)
-        for error, step in zip(report.errors, plan, strict=True):
+        for error, step in zip(report.errors, plan, strict=False):
             step["tool"] = (*error.did_you_mean, step["tool"])[0]
         plan[1]["args"] = {"path": "check_price.py"}
         if report.ok or not r.check_plan(plan).ok:

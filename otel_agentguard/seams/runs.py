@@ -205,7 +205,9 @@ class RunHandle:
             ConfigError: A plan cannot be read from it.
             RunStopped: The run was stopped.
         """
-        known = self._run.info.tools if tools is None and self._run is not None else tools
+        known = tools
+        if known is None:
+            known = self._tools if self._run is None else self._run.info.tools
         report = plans.checked(plan, known, agents)
         if self._guard is not None and self._scope is not None:
             plans.tell(self._guard, self._scope, report.plan)
