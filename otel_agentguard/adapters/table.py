@@ -118,4 +118,38 @@ ADAPTERS: tuple[AdapterEntry, ...] = (
             ),
         ),
     ),
+    AdapterEntry(
+        name="mcp",
+        parts=(
+            Part(
+                module="mcp.client.session",
+                distribution="mcp",
+                versions=">=2.3,<3",
+                hook=f"{_HERE}.mcp:hook_client",
+            ),
+            Part(
+                module="mcp.client.client",
+                distribution="mcp",
+                versions=">=2.3,<3",
+                hook=f"{_HERE}.mcp:hook_connection",
+            ),
+            Part(
+                module="mcp.server.mcpserver.tools.base",
+                distribution="mcp",
+                versions=">=2.3,<3",
+                hook=f"{_HERE}.mcp:hook_server",
+            ),
+        ),
+    ),
+    AdapterEntry(
+        name="fastmcp",
+        parts=(
+            Part(
+                module="fastmcp.server.server",
+                distribution="fastmcp",
+                versions=">=4.2,<5",
+                hook=f"{_HERE}.fastmcp:hook",
+            ),
+        ),
+    ),
 )

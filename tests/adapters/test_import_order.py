@@ -1,0 +1,33 @@
+"""Adapters find their frameworks whichever is imported first, the guard's installation or the framework."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+FRAMEWORKS = {
+    "openai-agents": ("agents", "from agents import Agent, Runner"),
+    "pydantic-ai": ("pydantic_ai", "from pydantic_ai import Agent"),
+    "mcp": ("mcp", "from mcp import Client, ClientSession"),
+    "fastmcp": ("fastmcp", "from fastmcp import Client, FastMCP"),
+}
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_a_framework_that_is_imported_after_the_installation_is_guarded_whole(name: str) -> None:
+    module, imports = FRAMEWORKS[name]
+    pytest.importorskip(module, reason=f"pip install 'otel-agentguard[{name}]'")
+    program = f"""
+import otel_agentguard
+guard = otel_agentguard.install()
+{imports}
+from otel_agentguard.adapters.attaching import adapters
+one = adapters()["{name}"]
+assert one.attached and set(one.attached) == set(one.entry.parts), one.attached
+"""
+
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
+
+    assert ended.returncode == 0, ended.stderr
