@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeVar
+from typing import Generic, TypeVar, cast
 
 from opentelemetry.util.types import AttributeValue
 
 from otel_agentguard import words
 from otel_agentguard.adapters.contract import Carrier, Reading, Results, ToolRequest
 from otel_agentguard.current import Scope, scope
+from otel_agentguard.dedup.dedup import Dedup
+from otel_agentguard.dedup.rules import Answer, Rule, rule_for
 from otel_agentguard.engine import PASS, Decision
 from otel_agentguard.errors import CallBlocked, RunAborted, RunStopped
 from otel_agentguard.events import Outcome, ToolCall
@@ -20,6 +22,7 @@ from otel_agentguard.seams.calls import ToolPlan
 from otel_agentguard.seams.declare import ToolDeclaration, declaration_named, declaration_of
 from otel_agentguard.seams.handed import HandedOn, call_around, handing_on
 from otel_agentguard.semconv import (
+    AGENTGUARD_CACHE_HIT,
     AGENTGUARD_EFFECT,
     GEN_AI_AGENT_NAME,
     GEN_AI_OPERATION_NAME,
@@ -76,9 +79,10 @@ class ToolSeam:
             return body()
         if (refusal := step.before(step.call)) is not None:
             return self._refused(step, refusal, results)
+        answering = Answering.of(step, results)
         try:
             with handing_on(step):
-                result = body()
+                result = body() if answering is None else answering.run(body)
         except BaseException as exc:
             decision = step.after(step.call) if step.took_error(exc, self.pauses) else PASS
             return self._ended_in_error(step, decision, exc, results)
@@ -94,9 +98,10 @@ class ToolSeam:
             return await body()
         if (refusal := await step.before_async(step.call)) is not None:
             return self._refused(step, refusal, results)
+        answering = Answering.of(step, results)
         try:
             with handing_on(step):
-                result = await body()
+                result = await (body() if answering is None else answering.run_async(body))
         except Exception as exc:
             decision = await step.after_async(step.call) if step.took_error(exc, self.pauses) else PASS
             return self._ended_in_error(step, decision, exc, results)
@@ -258,6 +263,92 @@ class FrameworkCall(HandedOn):
         if self.call.outcome is Outcome.OK and self.call.result_known:
             content[GEN_AI_TOOL_CALL_RESULT] = self.guard.content(self.call.result)
         return content
+
+
+class Answering(Generic[R]):
+    """A call of a tool that the settings declare to be pure or to read: its body need not run for a known answer.
+
+    A tool that is declared in code answers at its own seam, further in.
+    """
+
+    def __init__(self, step: FrameworkCall, results: Results[R], dedup: Dedup, rule: Rule) -> None:
+        self._step = step
+        self._results = results
+        self._dedup = dedup
+        self._rule = rule
+        self._made: R | None = None
+
+    @classmethod
+    def of(cls, step: FrameworkCall, results: Results[R]) -> Answering[R] | None:
+        """What answers a call; None where its body must run, of which the answers of others are told."""
+        dedup = step.guard.dedup
+        if dedup is None or step.declaration is not None:
+            return None
+        call = step.call
+        own = step.guard.settings.tools.get(call.tool)
+        rule = None if own is None else rule_for(call.tool, call.effect, ttl_s=own.ttl_s, cache=own.cache)
+        if rule is not None and step.enforce and not step.scope.fresh:
+            return cls(step, results, dedup, rule)
+        dedup.answers.began(step.run.info, call)
+        return None
+
+    def run(self, body: Callable[[], R]) -> R:
+        """The result of the call, made now or again."""
+
+        def made() -> object:
+            self._last_look()
+            self._made = body()
+            return self._value()
+
+        try:
+            answer = self._dedup.answers.answer(self._step.run.info, self._step.call, self._rule, made)
+        except _NotKept:
+            return cast("R", self._made)
+        return self._given(answer)
+
+    async def run_async(self, body: Callable[[], Awaitable[R]]) -> R:
+        """`run` for a coroutine."""
+
+        async def made() -> object:
+            self._last_look()
+            self._made = await body()
+            return self._value()
+
+        try:
+            answer = await self._dedup.answers.answer_async(self._step.run.info, self._step.call, self._rule, made)
+        except _NotKept:
+            return cast("R", self._made)
+        return self._given(answer)
+
+    def _value(self) -> object:
+        """What is kept of the result; a failure, or what cannot be read, is not."""
+        try:
+            reading = self._results.read(cast("R", self._made))
+        except Exception as exc:
+            self._step.guard.engine.failed("adapter", exc)
+            raise _NotKept from exc
+        if reading.failed or not reading.known:
+            raise _NotKept
+        return reading.value
+
+    def _given(self, answer: Answer[object]) -> R:
+        step = self._step
+        if step.call.served_from != "cache":
+            return cast("R", self._made)
+        step.more = {AGENTGUARD_CACHE_HIT: True}
+        if answer.note:
+            step.notes += (answer.note,)
+        return self._results.again(answer.value)
+
+    def _last_look(self) -> None:
+        step = self._step
+        step.late = step.last_look(step.call)
+        if step.late is not None:
+            raise _NotKept
+
+
+class _NotKept(Exception):
+    """A result is given, but is no answer for later calls."""
 
 
 def _begin(decode: Callable[[], ToolRequest | None]) -> FrameworkCall | None:

@@ -11,6 +11,7 @@ from adapters.conftest import Installing
 from otel_agentguard import CallBlocked, Effect, RunAborted, run, tool, unguarded
 from otel_agentguard.adapters.contract import TEXTS, Reading, ToolRequest
 from otel_agentguard.adapters.tools import ToolSeam, is_call_told
+from otel_agentguard.dedup.dedup import make_dedup
 from otel_agentguard.events import Outcome, ToolCall
 from otel_agentguard.testing import RecordingSink
 
@@ -246,3 +247,88 @@ def test_after_shutdown_calls_pass(installing: Installing, sink: RecordingSink) 
 
     assert [look() for _ in range(9)] == [SAME] * 9
     assert calls(sink) == []
+
+
+def with_answers(installing: Installing, **tools: Any) -> Any:
+    """A guard that answers the tools of these settings from what is known."""
+    made = installing(tools=tools)
+    assert made.guard is not None
+    made.guard.dedup = made.guard.dedup or make_dedup(made.settings)
+    return made
+
+
+def test_a_tool_that_the_settings_call_pure_is_answered_without_its_body(
+    installing: Installing, sink: RecordingSink
+) -> None:
+    with_answers(installing, look={"effect": "pure"})
+    ran = []
+
+    def body() -> str:
+        ran.append(1)
+        return SAME
+
+    with run():
+        first, second = look(body=body), look(body=body)
+
+    assert first == SAME
+    assert second.startswith("[agentguard]")
+    assert second.endswith(SAME)
+    assert len(ran) == 1
+    assert [call.served_from for call in calls(sink)] == [None, "cache"]
+
+
+def test_a_coroutine_is_answered_alike(installing: Installing) -> None:
+    with_answers(installing, look={"effect": "pure"})
+    ran = []
+
+    async def body() -> str:
+        ran.append(1)
+        return SAME
+
+    async def twice() -> list[str]:
+        async with run():
+            return [await SEAM.call_async(request, TEXTS, body) for _ in range(2)]
+
+    assert len(asyncio.run(twice())) == 2
+    assert len(ran) == 1
+
+
+def test_a_failure_is_given_and_asked_for_again(installing: Installing, sink: RecordingSink) -> None:
+    class Failing:
+        def read(self, result: str) -> Reading:
+            return Reading(result, failed=True)
+
+        refusal = again = with_note = None
+
+    with_answers(installing, look={"effect": "pure"})
+
+    with run():
+        given = [look(results=Failing()) for _ in range(2)]
+
+    assert given == [SAME, SAME]
+    assert [(call.outcome, call.served_from) for call in calls(sink)] == [(Outcome.FAILED, None)] * 2
+
+
+def test_an_error_of_a_body_that_may_be_answered_is_raised_unchanged(installing: Installing) -> None:
+    with_answers(installing, look={"effect": "pure"})
+    error = ValueError("no")
+
+    def body() -> str:
+        raise error
+
+    with run(), pytest.raises(ValueError, match="no") as raised:
+        look(body=body)
+
+    assert raised.value is error
+
+
+def test_in_observe_mode_every_body_runs(installing: Installing) -> None:
+    made = installing(mode="observe", tools={"look": {"effect": "pure"}})
+    made.guard.dedup = made.guard.dedup or make_dedup(made.settings)
+    ran = []
+
+    with run():
+        for _ in range(3):
+            look(body=lambda: ran.append(1))
+
+    assert len(ran) == 3
