@@ -12,6 +12,8 @@ from otel_agentguard.adapters.mcp import conversation_of, effect_of, is_told, is
 from otel_agentguard.adapters.patching import Patches
 from otel_agentguard.adapters.tools import ToolSeam
 from otel_agentguard.guard import installed
+from otel_agentguard.seams.declare import declaration_named
+from otel_agentguard.seams.handed import call_around
 
 TOOLS = ToolSeam(None)
 
@@ -25,7 +27,10 @@ def hook(patches: Patches) -> None:
 
 async def _call_tool(wrapped: Any, server: Any, args: Any, kwargs: Any) -> Any:
     name, arguments, is_inner = _called(*args, **kwargs)
-    if is_inner or is_told(name) or is_under_way(name, arguments):
+    if is_inner or is_under_way(name, arguments):
+        return await wrapped(*args, **kwargs)
+    if is_told(name):
+        _hand_on(name)
         return await wrapped(*args, **kwargs)
     tool = await _found(server, name)
     return await TOOLS.call_async(
@@ -35,6 +40,13 @@ async def _call_tool(wrapped: Any, server: Any, args: Any, kwargs: Any) -> Any:
 
 def _called(name: str, arguments: Any = None, *, run_middleware: bool = True, **_: Any) -> tuple[str, Any, bool]:
     return name, arguments or {}, not run_middleware
+
+
+def _hand_on(name: str) -> None:
+    """Have a declared tool of a mounted server know its call by the name that the outer server gives it."""
+    outer = call_around()
+    if outer is not None and outer.declaration is None:
+        outer.declaration = declaration_named(name)
 
 
 async def _found(server: Any, name: str) -> Any:

@@ -186,6 +186,24 @@ def test_a_tool_of_a_mounted_server_counts_once(installing: Installing, sink: Re
     assert [one.tool for one in calls(sink)] == ["inner_lookup"]
 
 
+@pytest.mark.usefixtures("serverside")
+def test_a_declared_tool_of_a_mounted_server_counts_once(installing: Installing, sink: RecordingSink) -> None:
+    @tool(effect=Effect.READ)
+    def look_up(q: str) -> str:
+        """Look something up."""
+        return q
+
+    outer = FastMCP("outer")
+    outer.mount(made(look_up), namespace="inner")
+    installing()
+
+    asyncio.run(asked(outer, 1, name="inner_look_up", q="x"))
+
+    assert [(one.tool, one.effect, one.arguments) for one in calls(sink)] == [
+        ("inner_look_up", Effect.READ, {"q": "x"})
+    ]
+
+
 class Answering(Middleware):
     async def on_call_tool(self, context: Any, call_next: Any) -> Any:
         result = await call_next(context)

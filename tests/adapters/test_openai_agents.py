@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from adapters.conftest import Installing
 from adapters.contract_suite import AdapterContract, Counted, pytest_generate_tests  # noqa: F401
 from adapters.scripted_model import Reply, ScriptedModel, looping, saying, working
 from agents import Agent, ModelSettings, RunConfig, Runner, SQLiteSession, function_tool
+from agents.mcp import MCPServerStdio
 from agents.models.interface import Model
 from agents.models.openai_chatcompletions import OpenAIChatCompletionsModel
 from agents.models.openai_responses import OpenAIResponsesModel
@@ -287,3 +290,61 @@ def test_a_stopped_conversation_is_refused_where_its_stream_is_asked_for(
         assert len(model.requests("stop-stream")) == asked
 
     asyncio.run(twice())
+
+
+def test_a_stream_that_is_cancelled_ends_as_without_the_guard(
+    model: ScriptedModel, installing: Installing, sink: RecordingSink
+) -> None:
+    async def cancelled(name: str) -> tuple[bool, Any, bool]:
+        result = Runner.run_streamed(made(model.play(name, working()), [Counted().function]), "go", max_turns=50)
+        async for event in result.stream_events():
+            if event.type == "run_item_stream_event":
+                result.cancel()
+        return result.is_complete, result.final_output, result.run_loop_task is not None
+
+    plain = asyncio.run(cancelled("cancel-a"))
+    installing()
+
+    assert asyncio.run(cancelled("cancel-b")) == plain
+    assert sink.failures == []
+    assert len(sink.closed) == 1
+
+
+def test_a_run_goes_on_after_an_approval_as_part_of_its_conversation(
+    model: ScriptedModel, installing: Installing, sink: RecordingSink
+) -> None:
+    counted = Counted()
+    script = saying(Reply(calls=[("lookup", {"q": "x"})]), "done")
+    kept = session("s-approval")
+    agent = Agent(
+        name="Careful",
+        model=chat(model.play("approve", script)),
+        tools=[function_tool(counted.function, needs_approval=True)],
+    )
+    installing()
+
+    async def approved() -> Any:
+        waiting = await Runner.run(agent, "go", session=kept)
+        state = waiting.to_state()
+        for one in waiting.interruptions:
+            state.approve(one)
+        return (await Runner.run(agent, state, session=kept)).final_output
+
+    assert asyncio.run(approved()) == "done"
+    assert counted.calls == 1
+    assert len(sink.opened) == 1
+    assert [one.agent for one in sink.events if isinstance(one, ToolCall)] == ["Careful"]
+
+
+def test_a_tool_of_an_mcp_server_counts_once(model: ScriptedModel, installing: Installing, sink: RecordingSink) -> None:
+    server = Path(__file__).resolve().parents[2] / "examples" / "mcp_server.py"
+    url = model.play("mcp", saying(Reply(calls=[("find_book", {"title": "Middlemarch"})]), "done"))
+    installing()
+
+    async def ask() -> Any:
+        params = {"command": sys.executable, "args": [str(server)]}
+        async with MCPServerStdio(params=params, client_session_timeout_seconds=30) as shelves:  # type: ignore[arg-type]
+            return await run("async", Agent(name="Reader", model=chat(url), mcp_servers=[shelves]), "go")
+
+    assert asyncio.run(ask()) == "done"
+    assert [(one.tool, one.agent) for one in sink.events if isinstance(one, ToolCall)] == [("find_book", "Reader")]
