@@ -95,7 +95,8 @@ def keep(value: object) -> Kept | None:
         return _AsItIs(value, _BASE_BYTES + _weight(value, sys.maxsize))
     if type(value) in (dict, list) and _is_data(value, MAX_DEPTH):
         try:
-            return _AsJson(orjson.dumps(value))
+            # Copied, since it is kept for long: what orjson 3.13 gives holds on to a buffer of 4 KiB.
+            return _AsJson(bytes(memoryview(orjson.dumps(value))))
         except TypeError:
             pass  # a lone surrogate; a copy will do
     return _copied(value)

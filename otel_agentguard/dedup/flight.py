@@ -14,6 +14,7 @@ from enum import Enum, auto
 
 from otel_agentguard.dedup.copies import Kept, keep_error
 from otel_agentguard.dedup.resources import Seen
+from otel_agentguard.dedup.rules import NotKept
 
 MAX_WAIT_S = 60.0
 
@@ -158,6 +159,6 @@ def outcome_of(value: Kept | None, error: BaseException | None, *, stable: bool)
     if not stable or (error is not None and not isinstance(error, Exception)):
         return _ABANDONED
     if error is not None:
-        copied = keep_error(error)
+        copied = None if isinstance(error, NotKept) else keep_error(error)
         return _NOT_SHARED if copied is None else Outcome(Landing.SHARED, error=copied)
     return _NOT_SHARED if value is None else Outcome(Landing.SHARED, value=value)

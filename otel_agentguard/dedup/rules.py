@@ -53,6 +53,10 @@ def rule_for(tool: str, effect: Effect, *, ttl_s: float | None = None, cache: bo
     return Rule(tool=tool, pure=effect is Effect.PURE, ttl_s=ttl_s)
 
 
+class NotKept(Exception):
+    """Raised by a body whose result is an answer for its own caller only: those who wait for it execute too."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[T]):
     """What a call gets.

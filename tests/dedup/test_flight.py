@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from dedup.desk import Desk
 
+from otel_agentguard.dedup.rules import NotKept
 from otel_agentguard.events import Effect
 
 THREADS = 32
@@ -134,6 +135,15 @@ def test_what_cannot_be_shared_is_executed_by_each(desk: Desk, result: object) -
 
     together(4, lambda: desk.ask("query", gate, touches=("rows",)), gate, lambda: joined(desk))
 
+    assert desk.executed["query"] == 4
+
+
+def test_those_who_wait_for_a_result_that_is_not_kept_execute_too(desk: Desk) -> None:
+    gate = Gate(NotKept())
+
+    results = together(4, lambda: desk.ask("query", gate, touches=("rows",)), gate, lambda: joined(desk))
+
+    assert [type(result) for result in results] == [NotKept] * 4
     assert desk.executed["query"] == 4
 
 
