@@ -21,6 +21,7 @@ _MODULES = {
     "dashboards": "otel_agentguard.cli.dashboards",
     "demo": "otel_agentguard.cli.demo",
     "doctor": "otel_agentguard.cli.doctor",
+    "ledger": "otel_agentguard.cli.ledger",
     "run": "otel_agentguard.cli.run",
     "runs": "otel_agentguard.cli.runs",
     "scan": "otel_agentguard.cli.scan",
