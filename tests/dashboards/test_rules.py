@@ -184,3 +184,11 @@ def test_pages_go_out_at_once() -> None:
     (page,) = [one for one in route["routes"] if one["matchers"] == ['severity="page"']]
 
     assert page["group_wait"] == "0s"
+
+
+def test_the_page_on_boards_lists_every_alert_with_its_severity() -> None:
+    page = (DASHBOARDS.parent / "docs" / "dashboards.md").read_text(encoding="utf-8")
+
+    listed = dict(re.findall(r"^\| ([A-Z]\w+) \| (page|warning) \|", page, re.MULTILINE))
+
+    assert listed == {name: alert["labels"]["severity"] for name, alert in ALERTS.items()}

@@ -251,15 +251,22 @@ def test_the_alerts_that_these_agents_deserve_reach_the_pager(watch: Watch) -> N
     assert "runbook.md#duplicatesideeffectconfirmed" in pages[0]
 
 
-def test_an_exemplar_leads_to_the_trace_of_a_stopped_run(watch: Watch) -> None:
+def test_an_exemplar_of_a_panel_leads_to_the_trace_of_a_stopped_run(watch: Watch) -> None:
+    overview = json.loads((DASHBOARDS / "overview.json").read_text(encoding="utf-8"))
+    (loops,) = [panel for panel in overview["panels"] if panel["title"] == "Loops a minute, by agent"]
+    (target,) = loops["targets"]
     now = time.time()
 
     def exemplars() -> list[str]:
-        found = watch.ask(
-            "query_exemplars", query='agentguard_findings_total{action="stop"}', start=now - 120, end=time.time()
-        )
-        return [one["labels"]["trace_id"] for series in found for one in series["exemplars"]]
+        found = watch.ask("query_exemplars", query=filled_in(target["expr"]), start=now - 120, end=time.time())
+        return [
+            one["labels"]["trace_id"]
+            for series in found
+            if series["seriesLabels"]["action"] == "stop"
+            for one in series["exemplars"]
+        ]
 
+    assert target["exemplar"]
     until(exemplars, "no exemplars")
     until(lambda: set(exemplars()) & watch.collector.trace_ids(), "the traces of the exemplars were not exported")
     (trace, *_) = set(exemplars()) & watch.collector.trace_ids()

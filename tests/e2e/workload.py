@@ -64,6 +64,7 @@ def ship(order: str, *, idempotency_key: str) -> str:
     if order not in _sent:
         _sent.add(order)
         raise ConnectionResetError("the carrier hung up after the order was sent")
+    _sent.remove(order)
     return f"shipped {order}"
 
 
