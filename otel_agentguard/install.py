@@ -27,7 +27,7 @@ from otel_agentguard.findings import Limits
 from otel_agentguard.fingerprint import new_key
 from otel_agentguard.guard import Guard, Redact, installed, remove_processor
 from otel_agentguard.outofband import WorksLater
-from otel_agentguard.protocols import Check, Embedder, Judge, Sink, Suspicion, Verdict
+from otel_agentguard.protocols import Check, Embedder, Judge, Sink, Store, Suspicion, Verdict
 from otel_agentguard.seams.declare import DeclaredTools
 from otel_agentguard.seams.effects import EffectReports
 from otel_agentguard.seams.instrumenting import instrumented
@@ -143,7 +143,10 @@ class AgentGuard:
         Returns:
             Whether there was one.
         """
-        return self.engine.release(run_id)
+        lifted = self.engine.release(run_id)
+        if self.guard is not None and self.guard.dedup is not None and self.guard.dedup.marks is not None:
+            lifted = self.guard.dedup.marks.release(run_id) or lifted
+        return lifted
 
     def shutdown(self) -> None:
         """Take back what `install()` put in; shutting down twice is once.
@@ -330,17 +333,39 @@ def _off(settings: Settings) -> AgentGuard:
     return AgentGuard(settings, Engine(checks=(), settings=settings), guard=None, registry=CollectorRegistry())
 
 
+def _notes(settings: Settings) -> Store | None:
+    """What earlier sessions left; opened when it is first asked, so that a store that is down costs no start."""
+    if settings.store.startswith("memory:"):
+        return None
+    from otel_agentguard.dedup.late import LateStore
+    from otel_agentguard.stores.notes import check_url, open_notes
+
+    check_url(settings.store)
+    return LateStore(settings.store.partition("://")[0], lambda: open_notes(settings.store))
+
+
 def _build(settings: Settings, parts: Parts, *, by_program: bool) -> AgentGuard:
+    from otel_agentguard.dedup.dedup import make_dedup
     from otel_agentguard.embedders import open_embedder
     from otel_agentguard.judges import open_judge
     from otel_agentguard.sinks.prometheus import PrometheusSink
     from otel_agentguard.tracing.findings import FindingEvents
 
+    notes = _notes(settings)
     embedder = open_embedder(settings.embedder if parts.embedder is None else parts.embedder)
     judges = [desk for desk in (open_judge(parts.judge),) if desk is not None]
     checks = (*default_checks(settings, embedder=embedder), *judges, *parts.checks)
     counting = PrometheusSink(parts.registry)
-    sinks: tuple[Sink, ...] = (counting, FindingEvents(), *judges, *_registered_sinks(), *parts.sinks)
+    dedup = make_dedup(
+        settings,
+        store=notes,
+        key=settings.fingerprint_key,
+        redact=parts.redact,
+        tell=lambda *told: guard.tell(*told),
+        failed=lambda where, exc: engine.failed(where, exc),
+        stop_of=lambda run_id: None if (grave := engine.grave(run_id)) is None else grave.finding,
+    )
+    sinks: tuple[Sink, ...] = (counting, FindingEvents(), dedup, *judges, *_registered_sinks(), *parts.sinks)
     engine = Engine(checks=checks, settings=settings, sinks=sinks, on_finding=parts.on_finding, approve=parts.approve)
     explicit = settings.mode if by_program or settings.mode_forced is not None else Mode.ENFORCE
     guard = Guard(
@@ -354,8 +379,9 @@ def _build(settings: Settings, parts: Parts, *, by_program: bool) -> AgentGuard:
         redact=parts.redact,
         specs=parts.specs,
     )
+    guard.dedup = dedup
     made = AgentGuard(settings, engine, guard=guard, registry=counting.registry, by_program=by_program)
-    made.undo(counting.close, guard.implicit.close, guard.leave_provider)
+    made.undo(counting.close, dedup.close, guard.implicit.close, guard.leave_provider)
     for late in (embedder, *judges):
         if isinstance(late, WorksLater):
             late.redact = late.redact or parts.redact

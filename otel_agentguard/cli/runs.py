@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-import click
+import json
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 
+import click
+from rich.console import Console
+from rich.table import Table
+
+from otel_agentguard.errors import ConfigError
 from otel_agentguard.loading import load
+from otel_agentguard.notes import StopMark
+from otel_agentguard.protocols import Store
+from otel_agentguard.stores.notes import open_notes
 
 _NOT_FOUND = 1
+_MOST = 1000
+
+_STORE = click.option("--store", help="URL of the store; AGENTGUARD_STORE or agentguard.toml where it is not given.")
 
 
 @click.group("runs", short_help="Look at stopped runs and lift their stops.")
@@ -15,21 +29,65 @@ def command() -> None:
 
 
 @command.command("ls")
-def ls() -> int:
-    """List the runs that were stopped."""
-    _say_where_marks_live()
+@_STORE
+@click.option("--limit", type=click.IntRange(1, _MOST), default=100, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def ls(store: str | None, limit: int, as_json: bool) -> int:
+    """List the runs that were stopped and not released since, the latest first."""
+    with _notes(store) as (notes, namespace):
+        marks = notes.stops(namespace, limit=limit)
+    if as_json:
+        for mark in marks:
+            click.echo(json.dumps(_plain(mark)))
+    elif marks:
+        table = Table("run", "conversation", "stopped", "kind", "why")
+        for mark in marks:
+            table.add_row(
+                mark.run_id, mark.conversation or "", _when(mark), mark.finding.kind, mark.finding.explanation
+            )
+        Console().print(table)
+    else:
+        click.echo("no run is stopped", err=True)
     return 0
 
 
 @command.command("release")
 @click.argument("run_id")
-def release(run_id: str) -> int:
-    """Lift the stop of a run."""
-    _say_where_marks_live()
-    click.echo(f"no stop of run '{run_id}' is known here; in its own process: guard.release({run_id!r})", err=True)
-    return _NOT_FOUND
+@_STORE
+def release(run_id: str, store: str | None) -> int:
+    """Lift the stop of a run, so that it may be entered again."""
+    with _notes(store) as (notes, namespace):
+        lifted = notes.release_stop(namespace, run_id)
+    if not lifted:
+        click.echo(f"no stop of run {run_id!r} is known; see: otel-agentguard runs ls", err=True)
+        return _NOT_FOUND
+    click.echo(f"run {run_id!r} may go on", err=True)
+    return 0
 
 
-def _say_where_marks_live() -> None:
-    store = load().store.partition("://")[0]
-    click.echo(f"{store}:// keeps no marks of stopped runs outside of their process: nothing to list", err=True)
+@contextmanager
+def _notes(store: str | None) -> Iterator[tuple[Store, str]]:
+    settings = load()
+    url = store or settings.store
+    if url.startswith("memory:"):
+        raise ConfigError(
+            "memory:// keeps the marks of stopped runs in their process; lift them there with guard.release(run_id), "
+            "or name another store: --store sqlite:///agentguard.db"
+        )
+    with closing(open_notes(url)) as notes:
+        yield notes, settings.namespace
+
+
+def _plain(mark: StopMark) -> dict[str, object]:
+    return {
+        "run_id": mark.run_id,
+        "conversation": mark.conversation,
+        "stopped": _when(mark),
+        "kind": mark.finding.kind.value,
+        "why": mark.finding.explanation,
+        "steps": list(mark.finding.evidence),
+    }
+
+
+def _when(mark: StopMark) -> str:
+    return datetime.fromtimestamp(mark.stopped_s, UTC).isoformat(timespec="seconds")

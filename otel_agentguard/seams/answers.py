@@ -5,29 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from otel_agentguard.config import ToolSettings
 from otel_agentguard.dedup.dedup import Dedup
-from otel_agentguard.dedup.rules import Answer, Rule, rule_for
-from otel_agentguard.events import Effect
+from otel_agentguard.dedup.rules import Answer, Rule
 from otel_agentguard.seams.calls import ToolStep, deferred, is_deferred
-from otel_agentguard.seams.declare import ToolDeclaration
 from otel_agentguard.semconv import AGENTGUARD_CACHE_HIT
-
-
-def answer_rule(declaration: ToolDeclaration, effect: Effect, own: ToolSettings) -> Rule | None:
-    """What may be done with answers of a declared tool; None where its body must always run.
-
-    Args:
-        declaration: The declaration.
-        effect: What the tool does, as the settings or the declaration say.
-        own: What the settings say of the tool.
-    """
-    return rule_for(
-        declaration.name,
-        effect,
-        ttl_s=declaration.ttl_s if own.ttl_s is None else own.ttl_s,
-        cache=declaration.cache if own.cache is None else own.cache,
-    )
 
 
 def answered(step: ToolStep, dedup: Dedup, rule: Rule, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -69,6 +50,12 @@ async def answered_async(
         raise
     here.note(answer)
     return await step.finish_async(answer.value)
+
+
+def began(step: ToolStep) -> None:
+    """Have the cache know of a call that runs outside of it: until it is over it may change what is kept."""
+    if step.guard.dedup is not None:
+        step.guard.dedup.answers.began(step.run.info, step.call)
 
 
 def remark_on_past(step: ToolStep, dedup: Dedup) -> None:

@@ -12,6 +12,7 @@ from opentelemetry.util.types import AttributeValue
 from otel_agentguard.binding import Binder
 from otel_agentguard.config import ToolSettings
 from otel_agentguard.current import Scope
+from otel_agentguard.dedup.rules import rule_for
 from otel_agentguard.effects.calls import EffectSpec
 from otel_agentguard.engine import PASS, Decision
 from otel_agentguard.errors import CallBlocked
@@ -48,6 +49,7 @@ class ToolPlan:
         effect_spec: What the ledger needs to know; None for what is no side effect.
         on_opaque: Is told of values that have no stable form.
         passing: The function, its key parameter filled; for calls that the ledger does not see.
+        answers: What may be done with its answers; None where its body must always run.
     """
 
     __slots__ = (
@@ -56,6 +58,7 @@ class ToolPlan:
         "_ignore",
         "_scope",
         "_touches",
+        "answers",
         "declaration",
         "effect",
         "effect_spec",
@@ -80,6 +83,12 @@ class ToolPlan:
         self.passing = passing
         self.on_opaque = guard.opaque
         self.effect_spec: EffectSpec | None = None
+        self.answers = rule_for(
+            declaration.name,
+            self.effect,
+            ttl_s=declaration.ttl_s if own.ttl_s is None else own.ttl_s,
+            cache=declaration.cache if own.cache is None else own.cache,
+        )
         if self.effect is Effect.SIDE_EFFECT:
             guard.declare_side_effect(declaration.name)
 

@@ -27,6 +27,7 @@ from otel_agentguard.loading import with_values
 from otel_agentguard.seams import memories, plans
 from otel_agentguard.seams.hints import hints_of
 from otel_agentguard.seams.step import stopped
+from otel_agentguard.seams.stops import recall_stop, recall_stop_async
 from otel_agentguard.seams.turns import take_turn
 from otel_agentguard.semconv import BAGGAGE_RUN_ID
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+_LEAST_HINT_CHARS = 100
 _INTENTS = frozenset({Trigger.USER, Trigger.TIMER, Trigger.CRON, Trigger.HEARTBEAT})
 
 # What ends the process or a generator from outside is no outcome of the run.
@@ -188,7 +190,25 @@ class RunHandle:
         Args:
             max_chars: Most characters; whole lines are left out beyond it, the latest ones stay.
         """
-        return "" if self._run is None else hints_of(self._run, max_chars)
+        if self._run is None:
+            return ""
+        repeated = hints_of(self._run, max_chars)
+        left = max_chars - len(repeated) - 1
+        known = ""
+        if self._guard is not None and self._guard.dedup is not None and left > _LEAST_HINT_CHARS:
+            known = self._guard.dedup.hints(self._run.info, max_chars=left)
+        return "\n".join(part for part in (known, repeated) if part)
+
+    def visit(self, name: str, *, purpose: str | None = None, summary: str | None = None) -> None:
+        """Note that a file or another resource was looked at, for this run and for later sessions.
+
+        Args:
+            name: The path, or the name of the resource.
+            purpose: Why it was looked at.
+            summary: What came of it. Purpose and summary are stored only with `store_content`.
+        """
+        if self._run is not None and self._guard is not None and self._guard.dedup is not None:
+            self._guard.dedup.visit(self._run.info, name, purpose=purpose, summary=summary)
 
     def check_plan(self, plan: object, *, tools: object = None, agents: Agents | None = None) -> PlanReport:
         """Check a plan before it runs, and follow it from here on where it can run.
@@ -295,6 +315,11 @@ class RunHandle:
             RunAborted: A run of this id was stopped, and not released since.
             RunStopped: The run around it was stopped.
         """
+        if (guard := installed.guard) is not None:
+            recall_stop(guard, self._asked_id, self._conversation)
+        return self._enter()
+
+    def _enter(self) -> Self:
         if self._token is not None:
             raise ConfigError(f"run {self.run_id!r} is entered already; call run() again for another entry")
         around = scope()
@@ -341,7 +366,9 @@ class RunHandle:
 
     async def __aenter__(self) -> Self:
         """See `__enter__`."""
-        return self.__enter__()
+        if (guard := installed.guard) is not None:
+            await recall_stop_async(guard, self._asked_id, self._conversation)
+        return self._enter()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

@@ -14,6 +14,7 @@ from otel_agentguard.errors import ConfigError, RunAborted
 from otel_agentguard.events import Effect
 from otel_agentguard.findings import Limits
 from otel_agentguard.guard import Guard, installed
+from otel_agentguard.seams.answers import answered, answered_async, began, remark_on_past, remark_on_past_async
 from otel_agentguard.seams.calls import ToolPlan, ToolStep, ToolWatch, deferred, is_deferred
 from otel_agentguard.seams.declare import (
     ToolDeclaration,
@@ -164,6 +165,13 @@ def _around_function(declaration: ToolDeclaration) -> _AnyFunction:
             return body(*args, **kwargs)
         if (refusal := step.before(step.call)) is not None:
             return step.refused(refusal)
+        dedup = guard.dedup
+        if dedup is not None:
+            if dedup.past is not None:
+                remark_on_past(step, dedup)
+            if step.plan.answers is not None and step.enforce:
+                return answered(step, dedup, step.plan.answers, args, kwargs)
+            dedup.answers.began(step.run.info, step.call)
         if step.plan.effect_spec is not None:
             return caused(step, args, kwargs)
         try:
@@ -192,6 +200,13 @@ def _around_coroutine(declaration: ToolDeclaration) -> _AnyFunction:
             return await body(*args, **kwargs)
         if (refusal := await step.before_async(step.call)) is not None:
             return step.refused(refusal)
+        dedup = guard.dedup
+        if dedup is not None:
+            if dedup.past is not None:
+                await remark_on_past_async(step, dedup)
+            if step.plan.answers is not None and step.enforce:
+                return await answered_async(step, dedup, step.plan.answers, args, kwargs)
+            dedup.answers.began(step.run.info, step.call)
         if step.plan.effect_spec is not None:
             return await caused_async(step, args, kwargs)
         try:
@@ -218,6 +233,7 @@ def _around_generator(declaration: ToolDeclaration) -> _AnyFunction:
             return body(*args, **kwargs), None
         if (refusal := step.before(step.call)) is not None:
             return _only(step.refused(refusal)), None
+        began(step)
         return body(*args, **kwargs), ToolWatch(step)
 
     return relaying(begin)
@@ -234,6 +250,7 @@ def _around_async_generator(declaration: ToolDeclaration) -> _AnyFunction:
             return body(*args, **kwargs), None
         if (refusal := await step.before_async(step.call)) is not None:
             return _only_async(step.refused(refusal)), None
+        began(step)
         return body(*args, **kwargs), ToolWatch(step)
 
     return relaying_async(begin)

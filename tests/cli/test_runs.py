@@ -1,20 +1,82 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_agentguard import RunAborted, install, run, tool
 from otel_agentguard.cli import main
 
 
-def test_marks_that_live_in_a_process_are_not_listed(capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-    code = main(["runs", "ls"])
-
-    out, err = capsys.readouterr()
-    assert (code, out) == (0, "")
-    assert "memory://" in err
+@tool
+def look() -> str:
+    return "nothing new in this place at all, as before"
 
 
-def test_a_stop_that_is_not_known_cannot_be_lifted(capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'guard.db'}"
 
-    code = main(["runs", "release", "r-1"])
+
+@pytest.fixture
+def ask(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    def asked(*arguments: str) -> tuple[int, str, str]:
+        code = main(["runs", *arguments])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return asked
+
+
+def _loop(store: str) -> None:
+    with install(store=store), run("ticket-42", conversation="c-1"):
+        while True:
+            with suppress(Exception):
+                look()
+
+
+def test_a_stopped_run_is_listed(store: str, ask: Any) -> None:
+    with pytest.raises(RunAborted):
+        _loop(store)
+
+    code, out, _ = ask("ls", "--store", store, "--json")
+
+    assert code == 0
+    [mark] = [json.loads(line) for line in out.splitlines()]
+    assert (mark["run_id"], mark["conversation"], mark["kind"]) == ("ticket-42", "c-1", "loop")
+
+
+def test_the_list_is_readable_for_people(store: str, ask: Any) -> None:
+    with pytest.raises(RunAborted):
+        _loop(store)
+
+    assert "ticket-42" in ask("ls", "--store", store)[1]
+
+
+def test_a_released_run_may_be_entered_again(store: str, ask: Any) -> None:
+    with pytest.raises(RunAborted):
+        _loop(store)
+
+    code, _, _ = ask("release", "ticket-42", "--store", store)
+
+    assert code == 0
+    with install(store=store), run("ticket-42"):
+        assert look()
+
+
+def test_releasing_what_is_not_stopped_says_so(store: str, ask: Any) -> None:
+    code, _, err = ask("release", "nobody", "--store", store)
 
     assert code == 1
-    assert "guard.release('r-1')" in capsys.readouterr().err
+    assert "nobody" in err
+
+
+def test_a_store_in_memory_is_refused_with_the_way_out(ask: Any) -> None:
+    code, _, err = ask("ls", "--store", "memory://")
+
+    assert code == 2
+    assert "guard.release" in err

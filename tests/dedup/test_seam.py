@@ -16,7 +16,7 @@ from otel_agentguard import AgentGuard, CallBlocked, Effect, RunAborted, fresh, 
 from otel_agentguard.findings import Action, Finding, Kind, Severity
 from otel_agentguard.testing import RecordingSink
 
-pytestmark = pytest.mark.xfail(strict=True, reason="the tool seam, run() and install() do not ask dedup yet")
+
 
 
 @pytest.fixture
