@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from urllib.parse import quote
 
 from grafana_foundation_sdk.builders import bargauge, common, dashboard, prometheus, stat, table, timeseries
-from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import common as common_models
 from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
@@ -40,7 +39,7 @@ COLORS = {
 }
 """Series whose name has a meaning have the color of that meaning on every board."""
 
-Panel = Builder[models.Panel]
+Panel = stat.Panel | timeseries.Panel | bargauge.Panel | table.Panel
 
 
 def number(
