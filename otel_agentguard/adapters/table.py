@@ -102,7 +102,7 @@ ADAPTERS: tuple[AdapterEntry, ...] = (
             Part(
                 module="agents.run",
                 distribution="openai-agents",
-                versions=">=0.24,<0.25",
+                versions=">=0.22,<0.25",
                 hook=f"{_HERE}.openai_agents:hook",
             ),
         ),
@@ -113,7 +113,7 @@ ADAPTERS: tuple[AdapterEntry, ...] = (
             Part(
                 module="pydantic_ai.agent",
                 distribution="pydantic-ai-slim",
-                versions=">=2.68,<3",
+                versions=">=2.50,<3",
                 hook=f"{_HERE}.pydantic_ai:hook",
             ),
         ),
@@ -124,19 +124,19 @@ ADAPTERS: tuple[AdapterEntry, ...] = (
             Part(
                 module="mcp.client.session",
                 distribution="mcp",
-                versions=">=2.3,<3",
+                versions=">=2.1,<3",
                 hook=f"{_HERE}.mcp:hook_client",
             ),
             Part(
                 module="mcp.client.client",
                 distribution="mcp",
-                versions=">=2.3,<3",
+                versions=">=2.1,<3",
                 hook=f"{_HERE}.mcp:hook_connection",
             ),
             Part(
                 module="mcp.server.mcpserver.tools.base",
                 distribution="mcp",
-                versions=">=2.3,<3",
+                versions=">=2.1,<3",
                 hook=f"{_HERE}.mcp:hook_server",
             ),
         ),
@@ -147,7 +147,7 @@ ADAPTERS: tuple[AdapterEntry, ...] = (
             Part(
                 module="fastmcp.server.server",
                 distribution="fastmcp",
-                versions=">=4.2,<5",
+                versions=">=4.0,<5",
                 hook=f"{_HERE}.fastmcp:hook",
             ),
         ),
