@@ -56,9 +56,6 @@ def hook_server(patches: Patches) -> None:
     patches.wrap(Tool, "run", _run)
 
 
-# The client.
-
-
 async def _call_tool(wrapped: Any, session: Any, args: Any, kwargs: Any) -> Any:
     name, arguments = _called(*args, **kwargs)
     if is_told(name):
@@ -120,9 +117,6 @@ def is_told(name: str) -> bool:
     """
     outer = call_around()
     return outer is not None and (outer.call.tool == name or outer.call.tool.endswith((f"_{name}", f".{name}")))
-
-
-# The server.
 
 
 async def _run(wrapped: Any, tool: Any, args: Any, kwargs: Any) -> Any:
@@ -217,9 +211,6 @@ def _key(name: str, arguments: Any) -> tuple[str, bytes | None]:
 
 
 _calls: Counter[tuple[str, bytes | None]] = Counter()
-
-
-# Results.
 
 
 class CallResults:

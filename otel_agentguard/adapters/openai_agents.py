@@ -57,9 +57,6 @@ def hook(patches: Patches) -> None:
     patches.wrap(run.Runner, "run_streamed", _run_streamed)
 
 
-# Tools and handoffs.
-
-
 async def _invoke(wrapped: Any, _: Any, args: Any, kwargs: Any) -> Any:
     return await TOOLS.call_async(partial(_tool_request, **kwargs), Outputs(), lambda: wrapped(*args, **kwargs))
 
@@ -127,9 +124,6 @@ async def _turn(wrapped: Any, _: Any, args: Any, kwargs: Any) -> Any:
         return await wrapped(*args, **kwargs)
     finally:
         context.detach(token)
-
-
-# Models.
 
 
 class _ModelClasses:
@@ -236,9 +230,6 @@ async def _generator(events: AsyncIterator[Any]) -> AsyncGenerator[Any, Any]:
         close = getattr(events, "aclose", None)
         if close is not None:
             await close()
-
-
-# Runs.
 
 
 async def _run(wrapped: Any, _: Any, args: Any, kwargs: Any) -> Any:

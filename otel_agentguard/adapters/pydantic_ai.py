@@ -83,9 +83,6 @@ async def _entered(wrapped: Any, agent: Any, args: Any, kwargs: Any) -> AsyncIte
     entered.returned()
 
 
-# What is asked.
-
-
 def _entry(
     agent: Any,
     user_prompt: Any = None,
@@ -147,9 +144,6 @@ class Returns:
             noted = self.with_note(result.return_value, note)
             return None if noted is None else replace(result, return_value=noted)
         return f"{note}\n\n{result}" if type(result) is str else None
-
-
-# What goes to a model, and what comes back.
 
 
 def _model_request(ctx: Any, context: Any) -> ModelRequest:

@@ -98,9 +98,6 @@ def test_a_setting_leaves_it_out(installing: Installing, monkeypatch: pytest.Mon
     assert [vars(owner)[name] for owner, name in PATCHED] == before
 
 
-# The client.
-
-
 def test_a_looping_client_is_told_and_its_run_is_stopped(installing: Installing, sink: RecordingSink) -> None:
     counted = Counted()
     got: list[Any] = []
@@ -258,9 +255,6 @@ def test_a_note_stands_beside_a_structured_result(installing: Installing) -> Non
     assert got[4].is_error
 
 
-# Over the wire.
-
-
 def test_a_client_over_stdio_is_guarded_and_so_is_its_server(installing: Installing, sink: RecordingSink) -> None:
     installing()
 
@@ -297,9 +291,6 @@ def test_a_client_over_http_is_guarded(installing: Installing) -> None:
         asyncio.run(loop(url))
 
     assert counted.calls == 4
-
-
-# The server.
 
 
 @pytest.mark.usefixtures("serverside")
