@@ -20,6 +20,7 @@ TEXT_LIMIT = 16_384
 
 _MIN_SHARED_WORDS = 0.7
 _SHORT_CHARS = 16
+_SHORT_UNSPACED_CHARS = 8
 _SHORT_WORDS = 3
 _SHORT_WORDS_CHARS = 48
 _SEVERAL_UNSPACED_CHARS = 6
@@ -81,7 +82,9 @@ _NO_CONTENT = STOP_WORDS | {""}
 _NOTHING = frozenset({"", "[]", "{}", "()", "null", "none", "nil", '""', "''", "set()", "n/a", "undefined"})
 _SAYS_NOTHING = re.compile(
     r"(?:(?:there (?:are|is|were|was)|found|got|returned) )?no\s+[^\W\d]|nothing\b|kein(?:e[nr]?)?\s+[^\W\d]|nichts\b"
-    r"|(?:none|empty)(?:\s+\w+){0,2}\W*$|没有|沒有|无|無|未找到|見つかりません|なし",
+    r"|(?:none|empty)(?:\s+\w+){0,2}\W*$|(?:aucune?|nessuna?|nenhuma?|ning[uú]na?)\s+[^\W\d]|sin\s+resultados"
+    r"|没有|沒有|无|無|未找到|未能找到|找不到|暂无|暫無|查无|查無|見つかりません|なし"
+    r"|.*(?:見つかり|見当たり|あり|存在し)ませ(?:ん|んでした)[。.]?$",
     re.IGNORECASE,
 )
 _COUNTS_NOTHING = re.compile(
@@ -202,10 +205,13 @@ def is_echo(result_text: str, argument_text: str) -> bool:
 
 
 def is_short(text: str) -> bool:
-    """Whether an answer is so short that it can be a mere acknowledgement: 16 characters, or three words."""
+    """Whether an answer is so short that it can be a mere acknowledgement: 16 characters, or three words.
+
+    In a script that writes words without spaces three words are 8 characters.
+    """
     text = text.strip()
     if len(text) <= _SHORT_CHARS:
-        return True
+        return len(text) <= _SHORT_UNSPACED_CHARS or not is_unspaced(text)
     return len(text) <= _SHORT_WORDS_CHARS and len(words(text)) <= _SHORT_WORDS
 
 

@@ -87,6 +87,13 @@ class Texts:
         return echoes
 
 
+def acknowledges(answer: str) -> bool:
+    """Whether an answer says no more than that something was done: it is short, and names and counts nothing."""
+    if not answer.strip() or not text.is_short(answer) or text.is_empty_answer(answer):
+        return False
+    return not text.names(answer.casefold())
+
+
 def _echoes(content: str, asked: str) -> bool:
     if content.isascii() and (len(content.split(None, _ECHO_WORDS)) < _ECHO_WORDS or _surely_adds(content, asked)):
         return False

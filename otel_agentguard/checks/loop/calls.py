@@ -145,7 +145,8 @@ class Calls:
         )
         call.redundant = idle and digest == streak.digest
         back_to_back = marks.news <= streak.step
-        answer = None if digest == streak.digest and streak.answer is not None else Answer(digest, texts, streak.answer)
+        compared = call.effect not in _ALWAYS_NEW and (digest != streak.digest or streak.answer is None)
+        answer = Answer(digest, texts, streak.answer) if compared else None
         if broken:
             streak.restart(call.step)
             streak.tally[digest] = 1

@@ -74,9 +74,10 @@ class Changes:
             if does is Form.WRITES:
                 marks.write = call.step
             elif does is Form.UNSURE:
-                if self._may_change(call, texts, says_nothing=says_nothing):
+                stirs = self._may_change(call, texts, says_nothing=says_nothing)
+                if stirs:
                     marks.stir = call.step
-                if not says_nothing:
+                if stirs or not says_nothing:
                     marks.doubt = call.step
         if not says_nothing or marks.write == call.step:
             marks.news = call.step

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from otel_agentguard.checks.loop.answers import Texts
 from otel_agentguard.checks.loop.calls import Calls
 from otel_agentguard.checks.loop.conversation import Conversation
+from otel_agentguard.checks.loop.lookups import Lookups
 from otel_agentguard.checks.loop.marks import Marks
 from otel_agentguard.checks.loop.near import NEAR_ROWS, Near
-from otel_agentguard.checks.loop.subjects import Subjects
+from otel_agentguard.checks.loop.subjects import Subjects, question_of
 from otel_agentguard.checks.loop.talk import Talk
-from otel_agentguard.events import Compaction, Event, Handoff, Message, ModelCall, ToolCall, Turn
+from otel_agentguard.events import Compaction, Event, Handoff, Message, ModelCall, Outcome, ToolCall, Turn
 from otel_agentguard.findings import CheckName, Finding, Severity
 from otel_agentguard.protocols import Embedder, RunInfo
 
@@ -42,7 +43,17 @@ class LoopCheck:
 class LoopRun:
     """The loop check in one run."""
 
-    __slots__ = ("_asks_late", "_calls", "_conversation", "_marks", "_near", "_prompts", "_subjects", "_talk")
+    __slots__ = (
+        "_asks_late",
+        "_calls",
+        "_conversation",
+        "_lookups",
+        "_marks",
+        "_near",
+        "_prompts",
+        "_subjects",
+        "_talk",
+    )
 
     def __init__(self, run: RunInfo, embedder: Embedder | None) -> None:
         self._marks = Marks()
@@ -50,7 +61,9 @@ class LoopRun:
         self._talk = Talk(run, self._marks)
         self._near = Near(run, self._marks) if run.settings.hints_at(*NEAR_ROWS) else None
         self._conversation = Conversation(run, self._marks)
-        self._subjects = Subjects(run, self._marks, embedder) if run.settings.hints_at("semantic") else None
+        semantic = run.settings.hints_at("semantic")
+        self._subjects = Subjects(run, self._marks, embedder) if semantic else None
+        self._lookups = Lookups(run, self._marks) if semantic else None
         self._asks_late = hasattr(embedder, "prepare")
         self._prompts: set[int] = set()
 
@@ -85,13 +98,22 @@ class LoopRun:
         """The exact layer comes last because it notes what the call changed; its findings win."""
         texts = Texts(call)
         near = self._near.after(call, texts) if self._near is not None else ()
-        semantic = self._subjects.after(call, texts) if self._subjects is not None else ()
+        semantic = self._semantic(call, texts)
         exact = self._calls.after(call, texts)
         if not near and not semantic:
             return exact
         if any(finding.severity is not Severity.INFO for finding in exact):
             return exact
         return [*exact, *(near or semantic)]
+
+    def _semantic(self, call: ToolCall, texts: Texts) -> Sequence[Finding]:
+        if self._subjects is None or self._lookups is None or call.refused or call.served_from is not None:
+            return ()
+        if not call.arguments or call.result_digest is None or call.outcome is Outcome.NOT_EXECUTED:
+            return ()
+        if call.outcome is Outcome.OK and (question := question_of(call)) is not None:
+            return self._subjects.after(call, question, texts)
+        return self._lookups.after(call, texts)
 
     def _take_message(self, message: Message) -> Sequence[Finding]:
         if message.text:

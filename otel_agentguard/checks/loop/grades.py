@@ -13,6 +13,7 @@ from otel_agentguard import text
 from otel_agentguard.checks.loop.answers import Texts
 
 _MAX_WORDS = 300
+_FEW_WORDS = 20
 _KNOWN_SHARE = 0.7
 _ALIKE_SHARE = 0.85
 _STRAY_NAMES = 0.1
@@ -76,14 +77,17 @@ class Answer:
         shared = len(set(earlier.words).intersection(self.words))
         if shared < _KNOWN_SHARE * len(self.words):
             return Grade.NEW
+        fresh = len(self.words) - shared
+        grew = shared == len(earlier.words)
+        if fresh and (grew or len(self.words) < _FEW_WORDS):
+            return Grade.NEW
         names = _packed([_plain(name) for name in text.names(content) if not _counts(name)])
         told = set(earlier.told)
         stray = sum(name not in told for name in names)
         if not stray:
             return Grade.NO_NEW_WORDS
-        grew = shared == len(earlier.words)
         few = len(names) >= _MANY_NAMES and stray <= _STRAY_NAMES * len(names)
-        if shared >= _ALIKE_SHARE * len(self.words) and few and not grew:
+        if shared >= _ALIKE_SHARE * len(self.words) and few:
             return Grade.ALIKE
         return Grade.NEW
 

@@ -22,11 +22,21 @@ _FEW_WORDS = 2
 _TRIM = "\"'`,;:.!?()[]{}<>|&\\+*"
 _ENTITY = re.compile(r"\d|[/\\@#]|[a-z][A-Z]|_|\.\w|^[A-Z]")
 _CODE_SIGNS = ("{", "}", "==", "->", "=>")
-_CODE_WORDS = ("def", "import", "return", "function", "class", "const", "var", "let")
-_CODE_WORD = re.compile(rf"\b(?:{'|'.join(_CODE_WORDS)})\b")
+_CODE_WORDS = ("def ", "import ", "return ", "function ", "class ", "const ", "var ", "let ")
+_CODE_WORD = re.compile(
+    r"\b(?:def|function|class)\s+\w+\s*[(:{]|^\s*(?:import|from)\s+[\w.]+\s*(?:$|[;,]|(?:import|as)\b)"
+    r"|\breturn\s+[\w.]+\s*[(\[+*=]|\b(?:const|var|let)\s+\w+\s*=",
+    re.MULTILINE,
+)
 _CODE_LINE = re.compile(r"[;=(]\s*$|^\s*\w+ = ", re.MULTILINE)
 _SHELL_SIGNS = ("-", "|", "&", ";", "$(", "/")
-_SHELL = re.compile(r"(?:^|\s)-{1,2}\w|[|&;]{1,2}\s|\$\(|^\s*(?:/|\./)\S+")
+_SHELL = re.compile(r"(?:^|\s)-{1,2}\w|\|{1,2}\s|&&\s|&\s*$|\$\(|^\s*(?:/|\./)\S+")
+
+_SQL = re.compile(
+    r"\s*(?:(?:SELECT|INSERT|UPDATE|DELETE|WITH|CREATE|ALTER|DROP|SHOW|DESCRIBE|EXPLAIN)\s"
+    r"|(?i:insert\s+into|delete\s+from|update\s+\w+\s+set|(?:create|alter|drop)\s+table"
+    r"|select\s+(?:\*|distinct\s|count\s*\(|[\w.]+(?:\s*,\s*[\w.]+)*\s+from\s))\b)"
+)
 
 
 class Likeness(IntEnum):
@@ -66,7 +76,7 @@ def form_of(arguments: Mapping[str, object]) -> Form:
 def is_prose(value: str) -> bool:
     """Whether a text is meant for people: several words, no code."""
     several = len(value.split(None, 2)) >= 3 or text.is_unspaced(value)
-    return several and not _is_code(value) and not _shell_like(value)
+    return several and not _is_code(value) and not _shell_like(value) and not _SQL.match(value)
 
 
 def likeness(one: Form, other: Form, *, failing: bool) -> Likeness:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from xxhash import xxh3_128_digest
 
 from otel_agentguard import text, words
-from otel_agentguard.checks.loop.answers import Texts
+from otel_agentguard.checks.loop.answers import Texts, acknowledges
 from otel_agentguard.checks.loop.likeness import Form, Likeness, changed_words, form_of, likeness
 from otel_agentguard.checks.loop.marks import Marks
 from otel_agentguard.events import Outcome, Similarity, ToolCall
@@ -227,11 +227,12 @@ class Near:
         return ()
 
     def _rows(self, texts: Texts, likest: Likeness, *, failing: bool) -> list[tuple[str, Likeness]]:
+        # Actions that are merely acknowledged and differ in one word are a batch of records, as with other entities.
         silent = not failing and text.is_short(texts.answer)
         rows: list[tuple[str, Likeness]] = []
         if likest is Likeness.WORDS:
             rows.append(("near_token" if silent else "near_words", Likeness.WORDS))
-        if likest <= Likeness.TOKEN:
+        if likest <= Likeness.TOKEN and not (silent and acknowledges(texts.answer)):
             rows.append(("near_token", Likeness.TOKEN))
         if likest <= Likeness.ENTITY:
             rows.append(("near_entity_error" if failing else "near_entity", Likeness.ENTITY))

@@ -90,7 +90,7 @@ class Streak:
 
         Args:
             digest: Its identity.
-            answer: Its comparable form; None when it equals the latest one.
+            answer: Its comparable form; None when it equals the latest one, or is not to be compared.
             texts: The texts of the call.
             known: Whether this call has given this result at any time in the run.
             back_to_back: Nothing new was learned since the last time.
@@ -137,7 +137,7 @@ class Streak:
                 else:
                     self.tally = {digest: 1}
                     self.doubted = self.spared = False
-                    self.evidence = self.evidence[-1:]
+                    self.evidence = self.evidence[-1:] if self.digest is not None else self.evidence
 
 
 class Streaks:
