@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from monitoring import DASHBOARDS, RULE_FILES, RULES, program
 
+from otel_agentguard.cli import main
 from otel_agentguard.semconv import METRICS
 
 yaml = pytest.importorskip("yaml", reason="pip install PyYAML")
@@ -196,3 +197,15 @@ def test_the_page_on_boards_lists_every_alert_with_its_severity() -> None:
     listed = dict(re.findall(r"^\| ([A-Z]\w+) \| (page|warning) \|", page, re.MULTILINE))
 
     assert listed == {name: alert["labels"]["severity"] for name, alert in ALERTS.items()}
+
+
+def test_every_command_of_the_runbook_is_one_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (DASHBOARDS / "runbook.md").read_text(encoding="utf-8")
+    commands = re.findall(r"`otel-agentguard ([a-z]+(?: [a-z]+)?)([^`]*)`", text)
+
+    assert commands
+    for words, rest in commands:
+        path = words.split() if words.split()[0] in {"ledger", "runs"} else words.split()[:1]
+        assert main([*path, "--help"]) == 0, words
+        shown = capsys.readouterr().out
+        assert all(option in shown for option in re.findall(r"--[a-z-]+", rest)), words
