@@ -22,7 +22,7 @@ from otel_agentguard.errors import (
 from otel_agentguard.events import Effect, Evidence
 from otel_agentguard.findings import Action, Finding, Limits
 from otel_agentguard.install import AgentGuard, install
-from otel_agentguard.protocols import Check, Clock, Decoder, Embedder, Judge, RunCheck, Sink, Suspicion, Verdict
+from otel_agentguard.protocols import Check, Clock, Decoder, Embedder, Judge, RunCheck, Sink, Store, Suspicion, Verdict
 from otel_agentguard.seams.agents import agent
 from otel_agentguard.seams.bypass import fresh, unguarded
 from otel_agentguard.seams.messages import message
@@ -31,7 +31,9 @@ from otel_agentguard.seams.runs import run
 from otel_agentguard.seams.tool import tool
 
 if TYPE_CHECKING:
+    from otel_agentguard.dedup.suggestions import Suggestion, merge_suggestions
     from otel_agentguard.effects.ledger import Ledger
+    from otel_agentguard.instrumentor import AgentGuardInstrumentor
     from otel_agentguard.plans.registry import ToolRegistry
     from otel_agentguard.tracing.processor import AgentGuardSpanProcessor
     from otel_agentguard.tracing.sampler import AgentGuardSampler
@@ -39,16 +41,20 @@ if TYPE_CHECKING:
 # Imported when they are asked for: they need the SDK, the Prometheus client or other libraries, and a
 # program that only declares its tools needs none of those.
 _LAZY = {
+    "AgentGuardInstrumentor": "otel_agentguard.instrumentor",
     "AgentGuardSampler": "otel_agentguard.tracing.sampler",
     "AgentGuardSpanProcessor": "otel_agentguard.tracing.processor",
     "Ledger": "otel_agentguard.effects.ledger",
+    "Suggestion": "otel_agentguard.dedup.suggestions",
     "ToolRegistry": "otel_agentguard.plans.registry",
+    "merge_suggestions": "otel_agentguard.dedup.suggestions",
 }
 
 __all__ = [
     "Action",
     "AgentGuard",
     "AgentGuardError",
+    "AgentGuardInstrumentor",
     "AgentGuardSampler",
     "AgentGuardSpanProcessor",
     "ApprovalRequest",
@@ -77,6 +83,8 @@ __all__ = [
     "RunStopped",
     "Settings",
     "Sink",
+    "Store",
+    "Suggestion",
     "Suspicion",
     "ToolRegistry",
     "ToolSettings",
@@ -84,6 +92,7 @@ __all__ = [
     "agent",
     "fresh",
     "install",
+    "merge_suggestions",
     "message",
     "model_call",
     "run",

@@ -11,7 +11,7 @@ from otel_agentguard import words
 from otel_agentguard.adapters.contract import Carrier, Reading, Results, ToolRequest
 from otel_agentguard.current import Scope, scope
 from otel_agentguard.dedup.dedup import Dedup
-from otel_agentguard.dedup.rules import Answer, Rule, rule_for
+from otel_agentguard.dedup.rules import Answer, NotKept, Rule, rule_for
 from otel_agentguard.engine import PASS, Decision
 from otel_agentguard.errors import CallBlocked, RunAborted, RunStopped
 from otel_agentguard.events import Outcome, ToolCall
@@ -347,7 +347,7 @@ class Answering(Generic[R]):
             raise _NotKept
 
 
-class _NotKept(Exception):
+class _NotKept(NotKept):
     """A result is given, but is no answer for later calls."""
 
 
