@@ -3,6 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BARE := .venvs/bare
+EXTRAS := redis,postgres,semantic,cost,dashboards,frameworks,test,check
 PYTEST := $(BIN)/python -m pytest
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
@@ -10,7 +11,7 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
 $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python $(PIP_INSTALL) --editable '.[redis,postgres,semantic,cost,dashboards,test,check]'
+	$(BIN)/python $(PIP_INSTALL) --editable '.[$(EXTRAS)]'
 	touch $(READY)
 
 demo: $(READY)
