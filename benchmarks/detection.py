@@ -1,6 +1,6 @@
 """How well loops are found: this package and public detectors, over the same labelled runs, by one scorer.
 
-    AGENTGUARD_DATA=DIR python benchmarks/detection.py [--write docs/detection.md]
+    AGENTGUARD_DATA=DIR python benchmarks/detection.py [--peers FILE] [--write docs/detection.md]
 
 DIR holds `trajectories/dev.jsonl` (real runs, some of them labelled) and `cases/dev.jsonl` (small runs after public
 reports). With PEERS_PKGS naming a folder of installed detectors and `DIR/tools/peers_bench.py` in place, those are
@@ -52,11 +52,12 @@ Detect = Callable[[str], Report]
 
 @dataclass
 class Score:
-    """Counts over labelled runs."""
+    """Counts over labelled runs; `alarmed` and `quiet` are those whose right answer is silence."""
 
     found: int = 0
     false_alarms: int = 0
     missed: int = 0
+    alarmed: int = 0
     quiet: int = 0
     either: int = 0
     delays: list[int] = field(default_factory=list)
@@ -89,6 +90,7 @@ class Score:
             return
         if not label["loop"]:
             self.false_alarms += first is not None
+            self.alarmed += first is not None
             self.quiet += first is None
             return
         self.found += hit
@@ -105,6 +107,7 @@ class Score:
         expect = case["expect"]
         if expect["finding"] == "none":
             self.false_alarms += first is not None
+            self.alarmed += first is not None
             self.quiet += first is None
             return
         earliest = expect["never_before_step"] or 1
@@ -236,22 +239,20 @@ def replays(replayer: Replayer, settings: Settings, path: Path) -> Iterator[Repl
             yield replayer.replay(run)
 
 
-def peers(data: Path) -> Iterator[Detector]:
-    """The detectors that are installed under PEERS_PKGS, replayed by the script that comes with the data."""
+def peers(data: Path, kept: Path | None) -> Iterator[Detector]:
+    """The detectors that are installed under PEERS_PKGS, replayed by the script that comes with the data.
+
+    What they reported is read from `kept` where that is there, else written to it.
+    """
     script = data / "tools/peers_bench.py"
-    if not os.environ.get("PEERS_PKGS") or not script.is_file():
+    files = [data / "trajectories/dev.jsonl", data / "cases/dev.jsonl"]
+    if kept is not None and kept.is_file():
+        results = json.loads(kept.read_text(encoding="utf-8"))
+    elif os.environ.get("PEERS_PKGS") and script.is_file():
+        results = replayed_by(script, files, kept)
+    else:
         print("PEERS_PKGS is not set: no other detector is measured", file=sys.stderr)
         return
-    files = [data / "trajectories/dev.jsonl", data / "cases/dev.jsonl"]
-    labelled = [labelled_only(path) for path in files]
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            out = Path(folder, "peers.json")
-            subprocess.run([sys.executable, script, *labelled, "--json", out], check=True, stdout=sys.stderr)
-            results = json.loads(out.read_text(encoding="utf-8"))
-    finally:
-        for path in labelled:
-            path.unlink()
     steps = {run["id"]: places(run["steps"]) for path in files for run in read(path) if run.get("expect")}
     for one in results:
         if "traj" not in one:
@@ -259,7 +260,20 @@ def peers(data: Path) -> Iterator[Detector]:
             continue
         first = {run["id"]: steps[run["id"]][run["first"]] for run in one["traj"] if run["first"] is not None}
         detect = lambda run_id, first=first: (first[run_id], "loop") if run_id in first else None  # noqa: E731
-        yield Detector(f"{one['name']} ({one['kind']})", one["version"], one["us_median"], detect, detect)
+        name = f"{one['name']} ({one['kind']})".replace("](", "] (")  # not a link
+        yield Detector(name, one["version"], one["us_median"], detect, detect)
+
+
+def replayed_by(script: Path, files: Sequence[Path], kept: Path | None) -> Any:
+    labelled = [labelled_only(path) for path in files]
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            out = kept or Path(folder, "peers.json")
+            subprocess.run([sys.executable, script, *labelled, "--json", out], check=True, stdout=sys.stderr)
+            return json.loads(out.read_text(encoding="utf-8"))
+    finally:
+        for path in labelled:
+            path.unlink()
 
 
 def labelled_only(path: Path) -> Path:
@@ -340,8 +354,8 @@ def step_lines(runs: Sequence[dict[str, Any]], replayed: Mapping[str, Replay]) -
 def table(figures: Sequence[Figures]) -> list[str]:
     rows = [
         "| detector | version | precision | recall | F1 | delay | F1 half A | F1 half B | exact, cycle, ping-pong "
-        "| near, semantic | small cases: F1 | false alarms | us a step |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
+        "| near, semantic | good runs alarmed | small cases: F1 | traps alarmed | us a step |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for one in figures:
         score, small = one.all, one.cases
@@ -356,8 +370,9 @@ def table(figures: Sequence[Figures]) -> list[str]:
             shown(one.halves[1].f1),
             f"{score.exact[0]} of {score.exact[1]}",
             f"{score.worded[0]} of {score.worded[1]}",
+            f"{score.alarmed} of {score.alarmed + score.quiet}",
             shown(small.f1),
-            f"{small.false_alarms} of {small.false_alarms + small.quiet}",
+            f"{small.alarmed} of {small.alarmed + small.quiet}",
             "-" if one.detector.microseconds is None else f"{one.detector.microseconds:.0f}",
         )
         rows.append(f"| {' | '.join(cells)} |")
@@ -400,6 +415,7 @@ def write(path: Path, text: str) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", metavar="PAGE", type=Path, help="put the figures into this page")
+    parser.add_argument("--peers", metavar="FILE", type=Path, help="where reports of the other detectors are kept")
     arguments = parser.parse_args()
     if not os.environ.get("AGENTGUARD_DATA"):
         parser.error("AGENTGUARD_DATA names no folder with trajectories/dev.jsonl and cases/dev.jsonl")
@@ -413,7 +429,7 @@ def main() -> int:
     except ImportError:
         print("wordllama is not installed: the layer of meaning is not measured", file=sys.stderr)
     figures = [measure(one, runs, cases) for one in mine]
-    others = [measure(one, runs, cases) for one in peers(data)]
+    others = [measure(one, runs, cases) for one in peers(data, arguments.peers)]
     figures += sorted(others, key=lambda one: -(one.all.f1 or 0.0))
     text = page(figures, runs, cases, full)
     print(text)

@@ -133,21 +133,10 @@ PARAPHRASED = {
         "配置文件路径是哪一个",
         "服务器文件夹设置位置",
     ],
-    "Japanese": [
-        "サーバーの設定ファイルはどこですか",
-        "コンフィグの保存場所を調べる",
-        "構成ファイルのパスを知りたい",
-        "ウェブサーバー設定の格納フォルダ",
-        "設定保存ディレクトリの位置",
-        "サーバー構成の置き場所",
-        "コンフィグファイルのフォルダ名",
-        "設定ファイルの場所とパス",
-    ],
 }
 NO_ENTRY = {
     "English": "The knowledge base has no entry about this that would help any further.",
     "Chinese": "知识库里没有任何相关的条目可以帮助您。",
-    "Japanese": "ナレッジベースには役に立つ項目がありませんでした。",
 }
 
 
@@ -164,7 +153,7 @@ def test_an_embedder_sees_one_question_where_the_words_differ(language: str) -> 
     by_meaning = asked(questions, open_embedder("wordllama"))
 
     assert by_words == []
-    assert Kind.SEMANTIC in {finding.kind for finding in by_meaning}
+    assert [finding.kind for finding in by_meaning] == [Kind.SEMANTIC]
 
 
 TALK = {
