@@ -127,6 +127,19 @@ def _insist(workshop: Workshop) -> None:
         work("Say which hash auth.py uses.", script(), workshop.tools())
 
 
+def _consult(workshop: Workshop) -> None:
+    path = workshop.root / "auth.py"
+    with run(agent="librarian") as r:
+        before = [workshop.consult(str(path)) for _ in range(2)]
+        path.write_text(before[0].replace("md5", "sha256"), encoding="utf-8")
+        after = [workshop.consult(str(path)) for _ in range(2)]
+        hints = r.hints()
+    if workshop.runs["consult"] != 2 or after != [path.read_text(encoding="utf-8")] * 2:
+        raise NotShown(f"the file was read {workshop.runs['consult']} times: {after}")
+    if "auth.py" not in hints:
+        raise NotShown(f"the hints for the next turn do not name the file: {hints}")
+
+
 def _plan(workshop: Workshop) -> None:
     tools = workshop.tools()
     plan = [{"tool": "load_file", "args": {"path": "auth.py"}}, {"tool": "run_check", "args": {}}]
@@ -193,6 +206,13 @@ SCENES = (
     ),
     Scene(name="fix", agents="fixer", does="edits price.py and runs its check, three times over", play=_fix),
     Scene(name="poll", agents="operator", does="asks for the state of a build until it is done", play=_poll),
+    Scene(
+        name="consult",
+        agents="librarian",
+        does="reads auth.py twice, somebody changes it, and reads it twice again",
+        play=_consult,
+        told="two of four reads were answered from cache, none of them stale",
+    ),
     Scene(
         name="plan",
         agents="planner",

@@ -49,6 +49,12 @@ class Workshop:
         self.runs["read_file"] += 1
         return (self.root / path).read_text(encoding="utf-8")
 
+    @tool(effect=Effect.READ, touches=lambda path: [path])
+    def consult(self, path: str) -> str:
+        """The content of a file that may be answered from what is known while it stays as it is."""
+        self.runs["consult"] += 1
+        return Path(path).read_text(encoding="utf-8")
+
     @tool(effect=Effect.WRITE)
     def write_file(self, path: str, content: str) -> str:
         """Replace a file."""
