@@ -13,6 +13,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from otel_agentguard.cli.stores import existing
 from otel_agentguard.effects.ledger import EffectRecord, Ledger, State
 from otel_agentguard.effects.values import encode
 from otel_agentguard.errors import ConfigError
@@ -36,10 +37,14 @@ def command() -> None:
 
 @command.command("ls")
 @_STORE
-@click.option("--state", type=click.Choice([state.value for state in State], case_sensitive=False))
+@click.option(
+    "--state",
+    type=click.Choice([state.value for state in State], case_sensitive=False),
+    help="Only effects in this state; unknown ones wait for a person.",
+)
 @click.option("--tool", help="Only effects of this tool.")
 @click.option("--run", "run_id", help="Only effects of this run.")
-@click.option("--limit", type=click.IntRange(1, _MOST), default=100, show_default=True)
+@click.option("--limit", type=click.IntRange(1, _MOST), default=100, show_default=True, help="Most that are listed.")
 @_JSON
 def ls(store: str | None, state: str | None, tool: str | None, run_id: str | None, limit: int, as_json: bool) -> int:
     """List side effects, the last changed first."""
@@ -52,7 +57,8 @@ def ls(store: str | None, state: str | None, tool: str | None, run_id: str | Non
     elif records:
         Console().print(_table(records))
     else:
-        click.echo("no such side effect is recorded", err=True)
+        narrowed = state or tool or run_id
+        click.echo("no such side effect is recorded" if narrowed else "no side effect is recorded", err=True)
     return 0
 
 
@@ -108,9 +114,15 @@ def resolve(key: str, outcome: str, store: str | None, result: str | None, force
     return 0
 
 
-@command.command("gc")
+@command.command("gc", short_help="Drop settled side effects that are old.")
 @_STORE
-@click.option("--older-than-days", type=click.FloatRange(min=0), default=30.0, show_default=True)
+@click.option(
+    "--older-than-days",
+    type=click.FloatRange(min=0),
+    default=30.0,
+    show_default=True,
+    help="Days since the last change; what is dropped may be done again.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def gc(store: str | None, older_than_days: float, yes: bool) -> int:
     """Drop settled side effects that have not changed for so many days; what is not settled stays."""
@@ -129,7 +141,7 @@ def _ledger(store: str | None) -> Iterator[Ledger]:
         raise ConfigError(
             "memory:// lives and dies with its process; name another store: --store sqlite:///agentguard.db"
         )
-    with closing(open_ledger(url)) as ledger:
+    with closing(open_ledger(existing(url))) as ledger:
         yield ledger
 
 

@@ -43,7 +43,7 @@ class _ProgramCommand(click.Command):
 @click.option(
     "--mode",
     type=click.Choice([mode.value for mode in Mode]),
-    help="How far the guard may go; the settings say it otherwise.",
+    help="How far the guard may go; the settings decide where it is not given.",
 )
 @click.option("-m", "module", metavar="MODULE", help="Run a module as a script, as python -m does.")
 @click.argument("words", nargs=-1, metavar="SCRIPT|-m MODULE [ARGS]...", type=click.UNPROCESSED)

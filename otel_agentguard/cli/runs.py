@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from otel_agentguard.cli.stores import existing
 from otel_agentguard.errors import ConfigError
 from otel_agentguard.loading import load
 from otel_agentguard.notes import StopMark
@@ -28,9 +29,9 @@ def command() -> None:
     """Look at stopped runs and lift their stops."""
 
 
-@command.command("ls")
+@command.command("ls", short_help="List the runs that are stopped, the latest first.")
 @_STORE
-@click.option("--limit", type=click.IntRange(1, _MOST), default=100, show_default=True)
+@click.option("--limit", type=click.IntRange(1, _MOST), default=100, show_default=True, help="Most that are listed.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def ls(store: str | None, limit: int, as_json: bool) -> int:
     """List the runs that were stopped and not released since, the latest first."""
@@ -40,10 +41,12 @@ def ls(store: str | None, limit: int, as_json: bool) -> int:
         for mark in marks:
             click.echo(json.dumps(_plain(mark)))
     elif marks:
-        table = Table("run", "conversation", "stopped", "kind", "why")
+        table = Table("run", "conversation", "stopped (UTC)", "kind", "why")
+        table.columns[2].overflow = "fold"
         for mark in marks:
             table.add_row(
-                mark.run_id, mark.conversation or "", _when(mark), mark.finding.kind, mark.finding.explanation
+                *(mark.run_id, mark.conversation or "", f"{_stopped(mark):%Y-%m-%d %H:%M:%S}"),
+                *(mark.finding.kind, mark.finding.explanation),
             )
         Console().print(table)
     else:
@@ -74,7 +77,7 @@ def _notes(store: str | None) -> Iterator[tuple[Store, str]]:
             "memory:// keeps the marks of stopped runs in their process; lift them there with guard.release(run_id), "
             "or name another store: --store sqlite:///agentguard.db"
         )
-    with closing(open_notes(url)) as notes:
+    with closing(open_notes(existing(url))) as notes:
         yield notes, settings.namespace
 
 
@@ -90,4 +93,8 @@ def _plain(mark: StopMark) -> dict[str, object]:
 
 
 def _when(mark: StopMark) -> str:
-    return datetime.fromtimestamp(mark.stopped_s, UTC).isoformat(timespec="seconds")
+    return _stopped(mark).isoformat(timespec="seconds")
+
+
+def _stopped(mark: StopMark) -> datetime:
+    return datetime.fromtimestamp(mark.stopped_s, UTC)

@@ -24,7 +24,14 @@ _CLEAN, _FOUND, _UNREADABLE = 0, 1, 2
 
 @click.command("scan", short_help="Replay recorded runs and say what would have been caught.")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(path_type=Path))
-@click.option("--format", "output", type=click.Choice(list(OUTPUTS)), default="text", show_default=True)
+@click.option(
+    "--format",
+    "output",
+    type=click.Choice(list(OUTPUTS)),
+    default="text",
+    show_default=True,
+    help="Text for people, or one JSON object a line.",
+)
 @click.option(
     "--set",
     "assignments",

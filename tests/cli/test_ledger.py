@@ -155,3 +155,13 @@ def test_a_store_in_memory_is_refused_with_the_way_out(ask: Any) -> None:
 
     assert code == 2
     assert "--store sqlite:///" in err
+
+
+def test_a_mistyped_store_is_an_error_and_makes_no_file(tmp_path: Path, ask: Any) -> None:
+    missing = tmp_path / "effcts.db"
+
+    code, out, err = ask("ls", "--store", f"sqlite:///{missing}")
+
+    assert (code, out) == (2, "")
+    assert "there is no store" in err
+    assert not missing.exists()

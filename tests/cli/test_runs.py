@@ -69,6 +69,9 @@ def test_a_released_run_may_be_entered_again(store: str, ask: Any) -> None:
 
 
 def test_releasing_what_is_not_stopped_says_so(store: str, ask: Any) -> None:
+    with pytest.raises(RunAborted):
+        _loop(store)
+
     code, _, err = ask("release", "nobody", "--store", store)
 
     assert code == 1
@@ -80,3 +83,23 @@ def test_a_store_in_memory_is_refused_with_the_way_out(ask: Any) -> None:
 
     assert code == 2
     assert "guard.release" in err
+
+
+def test_a_mistyped_store_is_an_error_and_makes_no_file(tmp_path: Path, ask: Any) -> None:
+    missing = tmp_path / "gard.db"
+
+    code, out, err = ask("ls", "--store", f"sqlite:///{missing}")
+
+    assert (code, out) == (2, "")
+    assert "there is no store" in err
+    assert not missing.exists()
+
+
+def test_the_table_shows_the_whole_time_of_a_stop(store: str, ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(RunAborted):
+        _loop(store)
+
+    _, out, _ = ask("ls", "--store", store)
+
+    assert "\N{HORIZONTAL ELLIPSIS}" not in out
