@@ -32,6 +32,7 @@ from otel_agentguard.seams.tool import tool
 
 if TYPE_CHECKING:
     from otel_agentguard.dedup.suggestions import Suggestion, merge_suggestions
+    from otel_agentguard.effects.calls import Applied, StillUnknown
     from otel_agentguard.effects.ledger import Ledger
     from otel_agentguard.instrumentor import AgentGuardInstrumentor
     from otel_agentguard.plans.registry import ToolRegistry
@@ -44,7 +45,9 @@ _LAZY = {
     "AgentGuardInstrumentor": "otel_agentguard.instrumentor",
     "AgentGuardSampler": "otel_agentguard.tracing.sampler",
     "AgentGuardSpanProcessor": "otel_agentguard.tracing.processor",
+    "Applied": "otel_agentguard.effects.calls",
     "Ledger": "otel_agentguard.effects.ledger",
+    "StillUnknown": "otel_agentguard.effects.calls",
     "Suggestion": "otel_agentguard.dedup.suggestions",
     "ToolRegistry": "otel_agentguard.plans.registry",
     "merge_suggestions": "otel_agentguard.dedup.suggestions",
@@ -57,6 +60,7 @@ __all__ = [
     "AgentGuardInstrumentor",
     "AgentGuardSampler",
     "AgentGuardSpanProcessor",
+    "Applied",
     "ApprovalRequest",
     "Budget",
     "CallBlocked",
@@ -83,6 +87,7 @@ __all__ = [
     "RunStopped",
     "Settings",
     "Sink",
+    "StillUnknown",
     "Store",
     "Suggestion",
     "Suspicion",

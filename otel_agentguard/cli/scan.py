@@ -50,7 +50,8 @@ def command(paths: tuple[Path, ...], output: str, assignments: tuple[str, ...], 
     """Replay recorded runs through the engine: what would have been caught, and at which step.
 
     PATH is a run log (JSON Lines, also .gz) or a directory of them. Exit code: 0 when nothing of
-    severity warn or above was found, 1 when something was, 2 when something could not be read.
+    severity warn or above was found, 1 when something was, 2 when something could not be read or a
+    file holds no run.
     """
     settings = with_values(load(), _values(assignments))
     tried = [parse_sweep(given, settings) for given in sweeps]
@@ -134,6 +135,14 @@ class _Scan:
         return self._code
 
     def _scan(self, file: Path, bar: ProgressBar, done: int) -> None:
+        before = self._runs
+        self._read(file, bar, done)
+        if self._runs == before:
+            self._code = _UNREADABLE
+            if self._aloud:
+                bar.write(f"{file}: holds no run\n", err=True)
+
+    def _read(self, file: Path, bar: ProgressBar, done: int) -> None:
         for run in read_file(file, settings=self._settings, unknown=self._unknown):
             self._runs += 1
             if isinstance(run, UnreadableRun):

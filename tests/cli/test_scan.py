@@ -261,3 +261,13 @@ def test_a_scan_may_compare_questions_by_meaning(scan, log):
 
     assert (by_words, by_meaning) == (0, 1)
     assert "semantic" in out
+
+
+def test_a_file_without_a_run_is_no_clean_scan(capsys, tmp_path):
+    file = tmp_path / "cut_off.jsonl"
+    file.write_text("")
+
+    code = main(["scan", str(file)])
+
+    assert code == 2
+    assert "cut_off.jsonl: holds no run" in capsys.readouterr().err
