@@ -5,9 +5,10 @@ READY := $(VENV)/.ready
 BARE := .venvs/bare
 EXTRAS := redis,postgres,semantic,cost,dashboards,frameworks,test,check
 PYTEST := $(BIN)/python -m pytest
+COMPAT := $(notdir $(basename $(wildcard tests/adapters/oldest/*.txt)))
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo demo-once test test-plain test-bare check bench chaos chaos-short soak format clean
+.PHONY: demo demo-once test test-plain test-bare compat check bench chaos chaos-short soak format clean
 
 $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -32,6 +33,14 @@ test-bare:
 	test -x $(BARE)/bin/python || $(PYTHON) -m venv $(BARE)
 	$(BARE)/bin/python $(PIP_INSTALL) --editable . pytest pytest-timeout hypothesis inline-snapshot
 	$(BARE)/bin/python -m pytest -m 'not services and not chaos and not soak'
+
+# Each adapter with the oldest versions of its framework that it knows, in an environment of its own.
+compat: $(COMPAT:%=compat-%)
+
+compat-%:
+	test -x .venvs/$@/bin/python || $(PYTHON) -m venv .venvs/$@
+	.venvs/$@/bin/python $(PIP_INSTALL) --editable . pytest pytest-timeout hypothesis -r tests/adapters/oldest/$*.txt
+	.venvs/$@/bin/python -m pytest -q -W ignore::DeprecationWarning tests/adapters/test_$(subst -,_,$*).py
 
 check: $(READY)
 	$(BIN)/ruff format --check .

@@ -182,7 +182,8 @@ def look_at(part: Part) -> PartState:
         fits = False
     if fits:
         return PartState(part, version, None)
-    return PartState(part, version, f"{part.distribution} {version} is none of the known versions {part.versions}")
+    problem = f"{part.distribution} {version} is none of the known versions {part.versions} of {part.module}"
+    return PartState(part, version, problem)
 
 
 def _undo(steps: Iterable[Detach]) -> None:

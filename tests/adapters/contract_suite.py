@@ -19,6 +19,7 @@ from adapters.conftest import Installing
 from adapters.scripted_model import (
     INPUT_TOKENS,
     OUTPUT_TOKENS,
+    ROUNDS,
     SUBJECTS,
     Reply,
     ScriptedModel,
@@ -205,7 +206,7 @@ class AdapterContract:
         answer = self.get(kind, model.play("healthy-b", working()), [guarded.function])
 
         assert answer == plain
-        assert guarded.calls == bare.calls == 12
+        assert guarded.calls == bare.calls == ROUNDS
         assert _same(model.requests("healthy-b"), "healthy-b") == _same(model.requests("healthy-a"), "healthy-a")
         assert [found.kind for found, _ in sink.findings] == []
         assert sink.failures == []
@@ -351,7 +352,7 @@ class AdapterContract:
 
         assert isinstance(ended[0], RunAborted)
         assert "done" in str(ended[1])
-        assert worker.calls == 12
+        assert worker.calls == ROUNDS
 
     # The three layers of a stop.
 

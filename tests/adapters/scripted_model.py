@@ -57,7 +57,10 @@ SUBJECTS = (
 )
 
 
-def working(tool: str = "lookup", rounds: int = 12) -> Script:
+ROUNDS = 10  # older LangGraph lets an agent take 12
+
+
+def working(tool: str = "lookup", rounds: int = ROUNDS) -> Script:
     """Another question in each round, then an answer."""
 
     def script(number: int, request: Json) -> Reply:

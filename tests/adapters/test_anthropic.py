@@ -1,4 +1,4 @@
-"""Hand-written loops around Anthropic's client, and its tool runner, under guard."""
+"""Hand-written loops around Anthropic's client under guard."""
 
 from __future__ import annotations
 
@@ -10,21 +10,15 @@ import pytest
 pytest.importorskip("anthropic", reason="pip install 'otel-agentguard[anthropic]'")
 
 import anthropic
-from adapters.contract_suite import AdapterContract, pytest_generate_tests  # noqa: F401
+from adapters.contract_suite import pytest_generate_tests  # noqa: F401
 from adapters.raw_loop import RawLoop
-from anthropic import beta_async_tool, beta_tool
 from anthropic._base_client import AsyncAPIClient, SyncAPIClient
-from anthropic.lib.tools._beta_runner import BaseAsyncToolRunner, BaseSyncToolRunner
 
 SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
 SYSTEM = "Answer shortly."
 PATCHED = [
     (SyncAPIClient, "request"),
     (AsyncAPIClient, "request"),
-    (BaseSyncToolRunner, "_run_tool"),
-    (BaseAsyncToolRunner, "_run_tool"),
-    (BaseSyncToolRunner, "__run__"),
-    (BaseAsyncToolRunner, "__run__"),
 ]
 
 
@@ -33,10 +27,11 @@ def system_of(request: dict[str, Any]) -> str:
     return system if isinstance(system, str) else "\n".join(part["text"] for part in system)
 
 
-def told_in(requests: list[dict[str, Any]]) -> list[str]:
-    blocks = [block for one in requests for block in one["content"] if not isinstance(one["content"], str)]
-    contents = [block["content"] for block in blocks if block["type"] == "tool_result"]
-    return [one if isinstance(one, str) else "\n".join(part["text"] for part in one) for one in contents]
+def told_in(messages: list[dict[str, Any]]) -> list[str]:
+    """The results of tool calls, each call once."""
+    blocks = [block for one in messages for block in one["content"] if not isinstance(one["content"], str)]
+    results = {block["tool_use_id"]: block["content"] for block in blocks if block["type"] == "tool_result"}
+    return [one if isinstance(one, str) else "\n".join(part["text"] for part in one) for one in results.values()]
 
 
 def client(url: str) -> Any:
@@ -94,47 +89,3 @@ class TestMessages(RawLoop):
 
     def told(self, request: dict[str, Any]) -> list[str]:
         return told_in(request["messages"])
-
-
-class TestToolRunner(AdapterContract):
-    adapter = "anthropic"
-    has_conversations = False
-
-    def patched(self) -> Sequence[tuple[Any, str]]:
-        return PATCHED
-
-    def ask(
-        self,
-        kind: str,
-        url: str,
-        tools: Sequence[Any],
-        text: str = "go",
-        *,
-        agent: str = "Looper",
-        conversation: str | None = None,
-    ) -> Any:
-        asked: dict[str, Any] = {
-            "model": "claude-scripted",
-            "max_tokens": 99,
-            "system": SYSTEM,
-            "messages": [{"role": "user", "content": text}],
-            **({"stream": True} if kind.endswith("stream") else {}),
-        }
-        if kind.startswith("async"):
-            return self.ask_async(url, [beta_async_tool(one) for one in tools], asked)
-        runner = client(url).beta.messages.tool_runner(tools=[beta_tool(one) for one in tools], **asked)
-        return runner.until_done().content[0].text
-
-    async def ask_async(self, url: str, tools: Sequence[Any], asked: dict[str, Any]) -> str:
-        runner = client_async(url).beta.messages.tool_runner(tools=tools, **asked)
-        return str((await runner.until_done()).content[0].text)
-
-    def system_text(self, request: dict[str, Any]) -> str:
-        return system_of(request)
-
-    def told(self, request: dict[str, Any]) -> list[str]:
-        return told_in(request["messages"])
-
-    def all_told(self, requests: Sequence[dict[str, Any]]) -> list[str]:
-        # The history stays on the server: each request brings what is new.
-        return [text for request in requests for text in self.told(request)]
