@@ -17,8 +17,6 @@ from otel_agentguard.findings import Action, Finding, Kind, Severity
 from otel_agentguard.testing import RecordingSink
 
 
-
-
 @pytest.fixture
 def sink() -> RecordingSink:
     return RecordingSink()
