@@ -79,7 +79,7 @@ def questions(steps: int, chars: int) -> Calls:
     """A researcher: questions on one subject, every answer new."""
     words = Words(2)
     for number in range(steps):
-        query = f"what is known about the rivers of northern Europe, part {number}, {words.text(40)}"
+        query = f"what is known about the rivers of northern Europe, {words.text(40)}"
         yield call(number, {"query": query}, words.text(chars), tool="search")
 
 
@@ -88,7 +88,7 @@ def same_answers(steps: int, chars: int) -> Calls:
     words = Words(3)
     answers = [words.text(chars) for _ in range(4)]
     for number in range(steps):
-        query = f"what is known about the rivers of northern Europe, part {number}, {words.text(40)}"
+        query = f"what is known about the rivers of northern Europe, {words.text(40)}"
         yield call(number, {"query": query}, answers[number % 4] + f"\n{number}", tool="search")
 
 

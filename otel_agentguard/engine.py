@@ -406,13 +406,14 @@ class Engine:
         Returns:
             What would have been done.
         """
-        first = self.before(run, event, enforce=False)
-        second = self.after(run, event, enforce=False)
+        weighed = self._weigh_before(run, event, enforce=False)
+        upcoming = weighed if isinstance(weighed, list) else []
+        first = self._settle(run, event, self._consult(run, upcoming), enforce=enforce, upcoming=True, over=True)
+        past = self._weigh_after(run, event) or []
+        second = self._settle(run, event, self._consult(run, past), enforce=enforce, upcoming=False, over=True)
         if first is PASS and second is PASS:
             return PASS
         decided = max((first, second), key=lambda decision: decision.action)
-        if enforce and decided.action is Action.STOP and decided.finding is not None and run.can_stop:
-            self.stop(run, decided.finding)
         findings = tuple(sorted((*first.findings, *second.findings), key=by_specificity))
         return Decision(decided.action, decided.finding, findings, first.notes + second.notes)
 
@@ -560,7 +561,10 @@ class Engine:
                     finding = self._contained(f"check {name}", approved, finding, float(answer)) or finding
         return _Judged(replace(finding, action=Action.HINT, severity=severity_of(Action.HINT)), one.new)
 
-    def _settle(self, run: Run, event: Event, judged: list[_Judged], *, enforce: bool, upcoming: bool) -> Decision:
+    def _settle(
+        self, run: Run, event: Event, judged: list[_Judged], *, enforce: bool, upcoming: bool, over: bool = False
+    ) -> Decision:
+        """Do what was decided of an event; of one that is over only a stop can still be done."""
         if not judged:
             return PASS
         decided = max(judged, key=lambda one: one.finding.action).finding
@@ -572,7 +576,7 @@ class Engine:
             run.findings.extend(fresh)
             if enforce and action is Action.STOP:
                 self._mark(run, decided)
-            refused = enforce and upcoming and action >= Action.BLOCK
+            refused = enforce and upcoming and action >= Action.BLOCK and not over
             if refused:
                 event.refused = True
         if refused:
@@ -580,9 +584,9 @@ class Engine:
                 event.outcome = Outcome.NOT_EXECUTED
                 event.served_from = "guard"
             self._weigh_after(run, event)
-        mode = "enforce" if enforce else "observe"
         for finding in fresh:
-            self._tell("found", run.info, finding, mode)
+            acted = enforce and (not over or (finding.action is Action.STOP and run.can_stop))
+            self._tell("found", run.info, finding, "enforce" if acted else "observe")
         notes = tuple(one.message for one in fresh if one.message and one.action >= Action.HINT)
         return Decision(action, decided, tuple(fresh), notes)
 

@@ -102,6 +102,11 @@ def only_reads(arguments: Mapping[str, object] | None) -> bool:
     return form_of(arguments) is Form.READS
 
 
+def surely_writes(arguments: Mapping[str, object] | None) -> bool:
+    """Whether a call, where it succeeds, surely changes files or tables, by the form of its one text argument."""
+    return form_of(arguments) is Form.WRITES
+
+
 def _only_text(arguments: Mapping[str, object] | None) -> str | None:
     """The one text among the arguments; None where there are several, or anything but plain values beside it."""
     if not arguments or len(arguments) > _MOST_ARGUMENTS:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from otel_agentguard import text, words
 from otel_agentguard.checks.loop.answers import Texts
 from otel_agentguard.checks.loop.attempts import Attempts
-from otel_agentguard.checks.loop.changes import Changes
+from otel_agentguard.checks.loop.changes import CHANGING, Changes
 from otel_agentguard.checks.loop.grades import Answer, Grade
 from otel_agentguard.checks.loop.marks import Marks
 from otel_agentguard.checks.loop.past import Before, Past
@@ -145,7 +145,8 @@ class Calls:
         )
         call.redundant = idle and digest == streak.digest
         back_to_back = marks.news <= streak.step
-        compared = call.effect not in _ALWAYS_NEW and (digest != streak.digest or streak.answer is None)
+        always_new = call.effect in _ALWAYS_NEW or (call.effect in CHANGING and call.outcome is Outcome.OK)
+        compared = not always_new and (digest != streak.digest or streak.answer is None)
         answer = Answer(digest, texts, streak.answer) if compared else None
         if broken:
             streak.restart(call.step)

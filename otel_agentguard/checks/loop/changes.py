@@ -13,7 +13,7 @@ from otel_agentguard.protocols import RunInfo
 from otel_agentguard.reading import Form, form_of
 
 CHANGING = frozenset({Effect.WRITE, Effect.SIDE_EFFECT})
-_MAX_ANSWERS = 1024
+_MAX_ANSWERS = 512
 _MAX_TELLERS = 64
 _TELLING_CHARS = 200
 _ECHO_CHARS = 2000

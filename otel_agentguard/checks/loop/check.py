@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from otel_agentguard.checks.loop.answers import Texts
 from otel_agentguard.checks.loop.calls import Calls
 from otel_agentguard.checks.loop.conversation import Conversation
+from otel_agentguard.checks.loop.heard import Heard
 from otel_agentguard.checks.loop.lookups import Lookups
 from otel_agentguard.checks.loop.marks import Marks
 from otel_agentguard.checks.loop.near import NEAR_ROWS, Near
@@ -36,7 +37,7 @@ class LoopCheck:
         self._embedder = embedder
 
     def open(self, run: RunInfo) -> LoopRun:
-        """The state of this check for one run; about 100 KB at most."""
+        """The state of this check for one run: 64 KB of digests and the latest texts, 150 KB at most."""
         return LoopRun(run, self._embedder)
 
 
@@ -47,6 +48,7 @@ class LoopRun:
         "_asks_late",
         "_calls",
         "_conversation",
+        "_heard",
         "_lookups",
         "_marks",
         "_near",
@@ -59,10 +61,11 @@ class LoopRun:
         self._marks = Marks()
         self._calls = Calls(run, self._marks)
         self._talk = Talk(run, self._marks)
-        self._near = Near(run, self._marks) if run.settings.hints_at(*NEAR_ROWS) else None
+        self._heard = Heard()
+        self._near = Near(run, self._marks, self._heard) if run.settings.hints_at(*NEAR_ROWS) else None
         self._conversation = Conversation(run, self._marks)
         semantic = run.settings.hints_at("semantic")
-        self._subjects = Subjects(run, self._marks, embedder) if semantic else None
+        self._subjects = Subjects(run, self._marks, self._heard, embedder) if semantic else None
         self._lookups = Lookups(run, self._marks) if semantic else None
         self._asks_late = hasattr(embedder, "prepare")
         self._prompts: set[int] = set()
@@ -82,9 +85,9 @@ class LoopRun:
         if isinstance(event, ToolCall):
             return self._take_call(event)
         match event:
-            case Message():
+            case Message() | Handoff():
                 return self._take_message(event)
-            case Handoff() | ModelCall():
+            case ModelCall():
                 return self._talk.after(event)
             case Turn():
                 self._take_turn(event)
@@ -115,21 +118,17 @@ class LoopRun:
             return self._subjects.after(call, question, texts)
         return self._lookups.after(call, texts)
 
-    def _take_message(self, message: Message) -> Sequence[Finding]:
+    def _take_message(self, message: Message | Handoff) -> Sequence[Finding]:
         if message.text:
-            self._hear(message.text)
+            self._heard.add(message.text, from_tool=False)
         exact = self._talk.after(message)
         if message.refused:
             return exact
         return exact or self._conversation.after(message)
 
-    def _hear(self, content: str) -> None:
-        if self._near is not None:
-            self._near.hear(content)
-
     def _take_turn(self, turn: Turn) -> None:
         if turn.text:
-            self._hear(turn.text)
+            self._heard.add(turn.text, from_tool=False)
         if turn.new_intent and not self._typed_before(turn.text):
             self._marks.intent = turn.step
             self._calls.begin_intent()

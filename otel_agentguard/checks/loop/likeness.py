@@ -30,6 +30,7 @@ _CODE_WORD = re.compile(
 )
 _CODE_LINE = re.compile(r"[;=(]\s*$|^\s*\w+ = ", re.MULTILINE)
 _SHELL_SIGNS = ("-", "|", "&", ";", "$(", "/")
+_FLAG = re.compile(r"-{1,2}[A-Za-z][\w-]*")
 _SHELL = re.compile(r"(?:^|\s)-{1,2}\w|\|{1,2}\s|&&\s|&\s*$|\$\(|^\s*(?:/|\./)\S+")
 
 _SQL = re.compile(
@@ -122,22 +123,29 @@ def _texts(one: str, other: str) -> Likeness:
     left, right = Counter(_words(one)), Counter(_words(other))
     if left == right:
         return Likeness.WORDS
+    gone, come = _without_flags(left - right), _without_flags(right - left)
+    lost, won = gone.total(), come.total()
+    if not lost and not won:
+        return Likeness.WORDS
+    entities = all(_ENTITY.search(word) for word in (*gone, *come))
+    if entities and lost == won:
+        return Likeness.ENTITY
     if _is_code(other):
         return _long_texts(one, other)
-    gone, come = left - right, right - left
-    lost, won = gone.total(), come.total()
     size = min(left.total(), right.total())
     if not size:
         return Likeness.OTHER
     if not lost or not won:
         few = lost + won <= max(_FEW_WORDS, _SHARED_WORDS * max(left.total(), right.total()))
         return Likeness.WORDS if few else Likeness.OTHER
-    entities = all(_ENTITY.search(word) for word in (*gone, *come))
-    if entities and lost == won:
-        return Likeness.ENTITY
     if lost == won == 1 and size > 1:
         return Likeness.TOKEN
     return Likeness.ENTITY if entities else Likeness.OTHER
+
+
+def _without_flags(words: Counter[str]) -> Counter[str]:
+    """The words but for flags of commands, which are cosmetic where the outcome is the same."""
+    return Counter({word: count for word, count in words.items() if not _FLAG.fullmatch(word)})
 
 
 def _long_texts(one: str, other: str) -> Likeness:

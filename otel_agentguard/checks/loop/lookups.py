@@ -16,7 +16,7 @@ from otel_agentguard.findings import Finding
 from otel_agentguard.protocols import RunInfo
 from otel_agentguard.reading import only_reads
 
-_MAX_IDENTIFIERS = 64
+_MAX_IDENTIFIERS = 32
 _MAX_IDENTIFIERS_A_CALL = 8
 _MAX_ERRORS = 10
 _SAYS_LITTLE_CHARS = 40

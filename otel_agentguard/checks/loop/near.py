@@ -16,20 +16,21 @@ from xxhash import xxh3_128_digest
 
 from otel_agentguard import text, words
 from otel_agentguard.checks.loop.answers import Texts, acknowledges
+from otel_agentguard.checks.loop.changes import CHANGING
+from otel_agentguard.checks.loop.heard import Heard
 from otel_agentguard.checks.loop.likeness import Form, Likeness, changed_words, form_of, likeness
 from otel_agentguard.checks.loop.marks import Marks
 from otel_agentguard.events import Outcome, Similarity, ToolCall
 from otel_agentguard.findings import CheckName, Finding, Kind, Limits, Severity
 from otel_agentguard.protocols import RunInfo
+from otel_agentguard.reading import surely_writes
 
 NEAR_ROWS = ("near_words", "near_token", "near_entity_error", "near_entity", "same_error")
 _MAX_FAMILIES = 24
 _MAX_MEMBERS = 4
 _MAX_EVIDENCE = 10
 _MASKED_CHARS = 4000
-_MAX_CHARS = 24_000
-_HEARD_CHARS = 1500
-_MAX_HEARD = 16
+_MAX_CHARS = 8000
 _QUOTED = re.compile(r"'[^'\n]{0,80}'|\"[^\"\n]{0,80}\"|`[^`\n]{0,80}`|\[[^\]\n]{0,80}\]")
 
 _TEXTLESS = b"?"
@@ -90,20 +91,17 @@ class Near:
     Args:
         run: The run.
         marks: What happened when; shared with the other parts of the check.
+        heard: What was said to the agents.
     """
 
     __slots__ = ("_families", "_heard", "_kept_chars", "_marks", "_run")
 
-    def __init__(self, run: RunInfo, marks: Marks) -> None:
+    def __init__(self, run: RunInfo, marks: Marks, heard: Heard) -> None:
         self._run = run
         self._marks = marks
         self._families: OrderedDict[tuple[str, bytes], _Family | _First] = OrderedDict()
         self._kept_chars = 0
-        self._heard: deque[str] = deque(maxlen=_MAX_HEARD)
-
-    def hear(self, content: str) -> None:
-        """Note a text that names may come from: a message or a user's words."""
-        self._heard.append(content[:_HEARD_CHARS])
+        self._heard = heard
 
     def after(self, call: ToolCall, texts: Texts) -> Sequence[Finding]:
         """Take in a call with its result; asked before the exact layer notes its effect."""
@@ -112,6 +110,8 @@ class Near:
         if call.result_digest is None or call.fingerprint is None or call.arguments is None:
             return ()
         failing = call.outcome is not Outcome.OK
+        if not failing and call.effect in CHANGING:
+            return ()
         outcome, named = self._outcome(call, texts, failing=failing)
         key = (call.tool, outcome)
         family = self._families.get(key)
@@ -120,7 +120,8 @@ class Near:
             family = self._adopt_textless(key, form, named)
         if family is None or self._broken(family, failing=failing):
             self._keep(key, _First(call.step, form, named, call.fingerprint))
-            self._hear_result(call, texts)
+            if not failing:
+                self._heard.add(texts.answer, from_tool=True)
             return ()
         self._forget(key)
         if isinstance(family, _First):
@@ -212,21 +213,21 @@ class Near:
     ) -> Sequence[Finding]:
         if len(family.kinds) < 2:
             return ()
-        for row, kind in self._rows(texts, likest, failing=failing):
+        for row, kind in self._rows(call, texts, likest, failing=failing):
             limits = self._run.settings.limits(row, call.tool)
             if family.doubted:
                 limits = limits.raised_by(1)
             count = joined.counts[kind]
             if limits.hint is None or count < limits.hint:
                 continue
-            if row == "near_entity" and self._was_told(changed_words(latest, joined.form)):
+            if not failing and row != "near_words" and self._heard.told(changed_words(latest, joined.form)):
                 continue
             call.repeats = max(call.repeats, count - 1)
             call.similarity = call.similarity or Similarity.NEAR
             return (self._finding(family, call, row, count, limits, failing=failing),)
         return ()
 
-    def _rows(self, texts: Texts, likest: Likeness, *, failing: bool) -> list[tuple[str, Likeness]]:
+    def _rows(self, call: ToolCall, texts: Texts, likest: Likeness, *, failing: bool) -> list[tuple[str, Likeness]]:
         # Actions that are merely acknowledged and differ in one word are a batch of records, as with other entities.
         silent = not failing and text.is_short(texts.answer)
         rows: list[tuple[str, Likeness]] = []
@@ -234,19 +235,13 @@ class Near:
             rows.append(("near_token" if silent else "near_words", Likeness.WORDS))
         if likest <= Likeness.TOKEN and not (silent and acknowledges(texts.answer)):
             rows.append(("near_token", Likeness.TOKEN))
-        if likest <= Likeness.ENTITY:
-            rows.append(("near_entity_error" if failing else "near_entity", Likeness.ENTITY))
         if failing:
+            if likest <= Likeness.ENTITY:
+                rows.append(("near_entity_error", Likeness.ENTITY))
             rows.append(("same_error", Likeness.OTHER))
+        elif likest <= Likeness.ENTITY and not surely_writes(call.arguments):
+            rows.append(("near_entity", Likeness.ENTITY))
         return rows
-
-    def _was_told(self, changed: set[str]) -> bool:
-        """Whether the new values come from an earlier result or message: then they are work on a list."""
-        return bool(changed) and all(any(word in heard for heard in self._heard) for word in changed)
-
-    def _hear_result(self, call: ToolCall, texts: Texts) -> None:
-        if call.outcome is Outcome.OK:
-            self.hear(texts.answer)
 
     def _finding(
         self, family: _Family, call: ToolCall, row: str, count: int, limits: Limits, *, failing: bool

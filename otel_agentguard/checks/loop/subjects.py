@@ -19,6 +19,7 @@ from typing import NamedTuple
 from otel_agentguard import text
 from otel_agentguard.checks.loop.answers import Texts, acknowledges
 from otel_agentguard.checks.loop.asked import Asked, judged
+from otel_agentguard.checks.loop.heard import Heard
 from otel_agentguard.checks.loop.likeness import is_prose
 from otel_agentguard.checks.loop.marks import Marks
 from otel_agentguard.events import Effect, ToolCall
@@ -30,6 +31,7 @@ _MAX_SUBJECTS = 4
 _MAX_SUBJECT_WORDS = 64
 _SHARED_SUBJECT = 0.5
 _SHARED_UNSPACED = 0.3  # half of the pairs of characters straddle two words, and those vary with the wording
+_ITEM_WORDS = 2
 _CLOSE_MEANING = 0.6
 _NEW_SHARE = 0.2
 _QUESTION_CHARS = 600
@@ -56,9 +58,10 @@ class _Subject(Asked):
 
     Attributes:
         question: The latest one.
-        words: What they are about.
+        latest: What the latest one is about.
+        words: What they are all about.
         names: What any of them names.
-        core: What all of them name.
+        core: What all of them name; None while there is one question, whose names nobody needed.
         meaning: What they mean, where an embedder is in use.
         unread: The latest answers, oldest first.
         read: Answers before those, as far as they are kept.
@@ -66,32 +69,41 @@ class _Subject(Asked):
     """
 
     question: str = ""
+    latest: frozenset[str] = frozenset()
     words: set[str] = field(default_factory=set)
     names: set[str] = field(default_factory=set)
-    core: frozenset[str] = frozenset()
+    core: frozenset[str] | None = None
     meaning: Sequence[float] | None = None
     unread: list[_Told] = field(default_factory=list)
     read: deque[str] = field(default_factory=deque)
     digests: deque[bytes] = field(default_factory=lambda: deque(maxlen=_MAX_UNREAD))
 
-    def is_about(self, about: frozenset[str], names: frozenset[str], *, unspaced: bool) -> bool:
+    def is_about(self, question: str, about: frozenset[str], *, unspaced: bool) -> bool:
         """Whether a question is one about this subject, by its words."""
-        if not about or not self.words or not self.may_name(names):
+        if not about or not self.words:
             return False
         shared = len(about & self.words) / min(len(about), len(self.words))
-        return shared >= (_SHARED_UNSPACED if unspaced else _SHARED_SUBJECT)
+        return shared >= (_SHARED_UNSPACED if unspaced else _SHARED_SUBJECT) and self.may_name(question)
 
-    def may_name(self, names: frozenset[str]) -> bool:
+    def may_name(self, question: str) -> bool:
         """Whether a question names the same things: one that puts another name in the place of one asks anew."""
+        if self.core is None:
+            self.core = _names(self.question)
+            self.names = set(self.core)
+        names = _names(question)
         return not self.core - names or not names - self.names - self.words
 
-    def widen(self, question: str, about: frozenset[str], names: frozenset[str]) -> None:
+    def widen(self, question: str, about: frozenset[str]) -> None:
         """Take in the words of a question."""
         self.question = question
-        self.core = names if not self.names else self.core & names
+        self.latest = about
+        if self.core is not None:
+            names = _names(question)
+            self.core &= names
+            if len(self.names) < _MAX_SUBJECT_WORDS:
+                self.names |= names
         if len(self.words) < _MAX_SUBJECT_WORDS:
             self.words |= about
-            self.names |= names
 
     def unread_chars(self) -> int:
         """Characters of the unread answers."""
@@ -124,24 +136,26 @@ class Subjects:
     Args:
         run: The run.
         marks: What happened when; shared with the other parts of the check.
+        heard: What was said to the agents.
         embedder: Tells the meaning of texts; without one subjects are told apart by their words.
     """
 
-    __slots__ = ("_embedder", "_marks", "_prepare", "_run", "_subjects")
+    __slots__ = ("_embedder", "_heard", "_marks", "_prepare", "_run", "_subjects")
 
-    def __init__(self, run: RunInfo, marks: Marks, embedder: Embedder | None = None) -> None:
+    def __init__(self, run: RunInfo, marks: Marks, heard: Heard, embedder: Embedder | None = None) -> None:
         self._run = run
         self._marks = marks
+        self._heard = heard
         self._embedder = embedder
         self._prepare = getattr(embedder, "prepare", None)
         self._subjects: list[_Subject] = []
 
     def before(self, call: ToolCall) -> None:
         """Let a late embedder find the meaning of a question while its call runs."""
-        if self._prepare is not None and (question := question_of(call)) is not None:
-            about = text.content_words(question)
-            if self._lexically(question, about, _names(question)) is None:
-                self._prepare([question])
+        if self._prepare is None or (question := question_of(call)) is None:
+            return
+        if self._lexically(question, _about(question)) is None:
+            self._prepare([question])
 
     def after(self, call: ToolCall, question: str, texts: Texts) -> Sequence[Finding]:
         """Take in a question with its answer."""
@@ -149,11 +163,11 @@ class Subjects:
             return ()
         subject = next((subject for subject in self._subjects if subject.question == question), None)
         if subject is None:
-            about, names = text.content_words(question), _names(question)
+            about = _about(question)
             if not about:
                 return ()
-            subject = self._subject_of(question, about, names)
-            subject.widen(question, about, names)
+            subject = self._subject_of(question, about)
+            subject.widen(question, about)
         if self._marks.write > subject.step or self._marks.intent > subject.step:
             subject.read_all()
             subject.begin()
@@ -186,15 +200,15 @@ class Subjects:
         if sum([other.unread_chars() for other in others]) > _UNREAD_CHARS:
             others[0].read_all()
 
-    def _subject_of(self, question: str, about: frozenset[str], names: frozenset[str]) -> _Subject:
-        if (known := self._lexically(question, about, names)) is not None:
+    def _subject_of(self, question: str, about: frozenset[str]) -> _Subject:
+        if (known := self._lexically(question, about)) is not None:
             return known
         meaning = self._meaning(question)
         if meaning is not None:
             for subject in self._subjects:
                 if subject.meaning is None:
                     subject.meaning = self._meaning(subject.question)
-                if subject.meaning is None or not subject.may_name(names):
+                if subject.meaning is None or not subject.may_name(question):
                     continue
                 if _dot(meaning, subject.meaning) >= _CLOSE_MEANING:
                     return subject
@@ -204,10 +218,19 @@ class Subjects:
         self._subjects.append(new)
         return new
 
-    def _lexically(self, question: str, about: frozenset[str], names: frozenset[str]) -> _Subject | None:
+    def _lexically(self, question: str, about: frozenset[str]) -> _Subject | None:
         unspaced = text.is_unspaced(question)
-        near = (subject for subject in reversed(self._subjects) if subject.is_about(about, names, unspaced=unspaced))
-        return next(near, None)
+        for subject in reversed(self._subjects):
+            if subject.is_about(question, about, unspaced=unspaced):
+                return None if self._is_next_item(about, subject) else subject
+        return None
+
+    def _is_next_item(self, about: frozenset[str], subject: _Subject) -> bool:
+        """Whether a question puts something that a tool told of in the place of something else."""
+        fresh = about - subject.latest
+        if len(fresh) > _ITEM_WORDS or len(fresh) != len(subject.latest - about):
+            return False
+        return self._heard.told(fresh - subject.words, by_tools=True)
 
     def _meaning(self, question: str) -> list[float] | None:
         """The meaning as a vector of length 1; None without an embedder, or where it does not know yet."""
@@ -231,6 +254,13 @@ def question_of(call: ToolCall) -> str | None:
 
 def _is_question(value: str) -> bool:
     return len(value) < _ANSWER_CHARS and is_prose(value)
+
+
+def _about(question: str) -> frozenset[str]:
+    """What a question is about: its content words, compounds in parts, without the s of a plural."""
+    return frozenset(
+        part.removesuffix("s") for word in text.content_words(question) for part in word.split("-") if part
+    )
 
 
 def _names(question: str) -> frozenset[str]:

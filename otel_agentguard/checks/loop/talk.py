@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from otel_agentguard import text, words
 from otel_agentguard.checks.loop.marks import Marks
-from otel_agentguard.checks.loop.rounds import Round, Rounds
+from otel_agentguard.checks.loop.rounds import LONGEST_PERIOD, Round, Rounds
 from otel_agentguard.events import Event, Handoff, Message, ModelCall, Similarity
 from otel_agentguard.findings import CheckName, Finding, Kind, Limits, Severity
 from otel_agentguard.protocols import RunInfo
 
-_MAX_TEXTS = 128
+_MAX_TEXTS = 64
 _MAX_EVIDENCE = 8
 
 
@@ -33,13 +34,14 @@ class Talk:
         marks: What happened when; shared with the other parts of the check.
     """
 
-    __slots__ = ("_last", "_marks", "_rounds", "_run", "_said")
+    __slots__ = ("_formal", "_last", "_marks", "_rounds", "_run", "_said")
 
     def __init__(self, run: RunInfo, marks: Marks) -> None:
         self._run = run
         self._marks = marks
         self._rounds = Rounds()
         self._said: OrderedDict[bytes, _Said] = OrderedDict()
+        self._formal: deque[bool] = deque(maxlen=LONGEST_PERIOD)
         self._last = 0
 
     def begin_intent(self) -> None:
@@ -116,16 +118,18 @@ class Talk:
         self._forget_if_acted()
         self._last = event.step
         self._rounds.push(hash((event.agent, key)), key, event.agent, event.step, known=True)
+        self._formal.append(_is_formal(event))
         seen = self._rounds.current()
-        if seen is not None and len(seen.agents) == 1 and self._marks.call > seen.evidence[0]:
-            return None
-        return seen
+        if seen is None or len(seen.agents) > 1:
+            return seen
+        formal = all(islice(reversed(self._formal), seen.period))
+        return None if formal or self._marks.call > seen.evidence[0] else seen
 
     def _finding(self, event: Event, said: _Said, count: int) -> Finding | None:
         limits = self._run.settings.limits("same")
         if limits.hint is None or count < limits.hint:
             return None
-        if isinstance(event, Message) and event.text is not None and text.is_short(event.text):
+        if _is_formal(event):
             return None
         asked = isinstance(event, ModelCall)
         first = said.evidence[0]
@@ -193,6 +197,11 @@ def _identity(event: Event) -> bytes | None:
             return digest
         case _:
             return None
+
+
+def _is_formal(event: Event) -> bool:
+    """Whether a message is as short as a set phrase, which may be said many times."""
+    return isinstance(event, Message) and event.text is not None and text.is_short(event.text)
 
 
 def _with_agent(key: bytes, event: Event) -> bytes:
