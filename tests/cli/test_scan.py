@@ -247,7 +247,6 @@ def test_a_scan_may_compare_questions_by_meaning(scan, log):
         "path to server config files please",
         "web server configuration directory location",
         "locate the server's settings file",
-        "what directory contains the configs for the web server",
     ]
     steps = [
         call(
