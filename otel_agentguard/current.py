@@ -78,6 +78,11 @@ def narrowed(
     )
 
 
+def within(run: Run, here: Scope, ctx: Context) -> Context:
+    """A context whose code belongs to a run, where a scope names none yet."""
+    return ctx if here.run is not None else context.set_value(SCOPE_KEY, replace(here, run=run, run_id=run.run_id), ctx)
+
+
 class ImplicitRuns:
     """The runs of code outside of every `run()`, each dropped after 15 minutes without an event.
 

@@ -10,7 +10,7 @@ from opentelemetry.trace import SpanKind
 from opentelemetry.util.types import AttributeValue
 
 from otel_agentguard.adapters.contract import Carrier, ModelAnswer, ModelRequest
-from otel_agentguard.current import Scope, scope
+from otel_agentguard.current import Scope, scope, within
 from otel_agentguard.engine import Decision
 from otel_agentguard.errors import RunAborted, RunStopped
 from otel_agentguard.events import ModelCall, Outcome
@@ -259,7 +259,7 @@ class ModelStep(Step):
         if request.messages is not None:
             self.event.request_digest = digest((request.messages, request.tools), on_fallback=guard.opaque)
         self._answer: object = None
-        self._around = context.set_value(_INSIDE, True, self._around)
+        self._around = context.set_value(_INSIDE, True, within(self.run, here, self._around))
         attributes: dict[str, AttributeValue] = {
             GEN_AI_OPERATION_NAME: OPERATION_CHAT,
             GEN_AI_REQUEST_MODEL: request.model,

@@ -16,14 +16,14 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 import orjson
-from opentelemetry import trace
+from opentelemetry import context, trace
 from opentelemetry.util.types import AttributeValue
 
 from otel_agentguard.adapters.contract import EntryRequest, ModelAnswer, ModelRequest, ToolRequest
 from otel_agentguard.adapters.entries import take_users_turn
 from otel_agentguard.adapters.models import ModelSeam, ModelStep, ModelWatch
 from otel_agentguard.adapters.tools import declaration_for, event_of
-from otel_agentguard.current import scope
+from otel_agentguard.current import scope, within
 from otel_agentguard.engine import Decision, Run
 from otel_agentguard.errors import RunAborted
 from otel_agentguard.events import Outcome, ToolCall
@@ -424,5 +424,7 @@ def _show(guard: Guard, run: Run, call: ToolCall, decision: Decision, began_ns: 
         attributes[AGENTGUARD_ACTION] = str(decision.action)
         attributes[AGENTGUARD_FINDING_KIND] = decision.finding.kind.value
         attributes[AGENTGUARD_EVIDENCE_STEPS] = decision.finding.evidence
-    span = guard.tracer.start_span(f"{SPAN_EXECUTE_TOOL} {call.tool}", attributes=attributes, start_time=began_ns)
+    here = within(run, scope(), context.get_current())
+    name = f"{SPAN_EXECUTE_TOOL} {call.tool}"
+    span = guard.tracer.start_span(name, here, attributes=attributes, start_time=began_ns)
     span.end(ended_ns)

@@ -9,7 +9,7 @@ from opentelemetry.util.types import AttributeValue
 
 from otel_agentguard import words
 from otel_agentguard.adapters.contract import Carrier, Reading, Results, ToolRequest
-from otel_agentguard.current import Scope, scope
+from otel_agentguard.current import Scope, scope, within
 from otel_agentguard.dedup.dedup import Dedup
 from otel_agentguard.dedup.rules import Answer, NotKept, Rule, rule_for
 from otel_agentguard.engine import PASS, Decision
@@ -167,6 +167,7 @@ class FrameworkCall(HandedOn):
         super().__init__(guard, here, run=run)
         if request.agent is not None:
             self.agent = request.agent
+        self._around = within(self.run, here, self._around)
         self.declaration = declaration_for(request)
         may_refuse = guard.enforce_auto if self.declaration is None else guard.enforce
         self.enforce = may_refuse and not request.is_control

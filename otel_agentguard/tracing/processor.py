@@ -88,7 +88,9 @@ class AgentGuardSpanProcessor(SpanProcessor):
             if len(live) > MAX_LIVE_SPANS:
                 live.popitem(last=False)
             if there.run is None and (conversation := self._conversation(_attributes_of(span))) is not None:
-                self._conversation_run(guard, conversation, span.context.trace_id)
+                source = span.instrumentation_scope
+                is_own = source is not None and source.name == INSTRUMENTATION_SCOPE
+                self._conversation_run(guard, conversation, span.context.trace_id, asks=not is_own)
         except Exception as exc:
             guard.engine.failed("span processor", exc)
 
@@ -205,10 +207,11 @@ class AgentGuardSpanProcessor(SpanProcessor):
                 around.conversation = self._conversation(attributes)
         return around
 
-    def _conversation_run(self, guard: Guard, conversation: str, trace_id: int) -> Run:
+    def _conversation_run(self, guard: Guard, conversation: str, trace_id: int, *, asks: bool = True) -> Run:
         """The run of a conversation; where it comes back in another trace, it was asked something new.
 
-        Spans do not tell who asked, so that makes repeats legitimate, but never lifts a stop.
+        Spans do not tell who asked, so that makes repeats legitimate, but never lifts a stop. Seams of ours
+        know of turns themselves: their spans only (`asks` is false) tell which traces belong to it.
         """
         run = guard.implicit.of_conversation(conversation, trace_id=trace_id)
         with self._lock:
@@ -219,7 +222,7 @@ class AgentGuardSpanProcessor(SpanProcessor):
             if trace_id in known:
                 return run
             known.append(trace_id)
-        if run.awaits_user is None:
+        if asks and run.awaits_user is None:
             guard.engine.observe(run, Turn(agent=run.info.agent, trigger=Trigger.USER, at_s=guard.engine.now_s()))
         return run
 

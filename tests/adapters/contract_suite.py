@@ -27,10 +27,14 @@ from adapters.scripted_model import (
     saying,
     working,
 )
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from otel_agentguard import AgentGuard, Effect, RunAborted, run, tool, unguarded
 from otel_agentguard.adapters.attaching import adapters
-from otel_agentguard.events import ModelCall, Outcome, ToolCall
+from otel_agentguard.events import ModelCall, Outcome, ToolCall, Turn
 from otel_agentguard.findings import Action, CheckName, Finding, Kind, Severity
 from otel_agentguard.testing import RecordingSink
 
@@ -353,6 +357,28 @@ class AdapterContract:
         assert isinstance(ended[0], RunAborted)
         assert "done" in str(ended[1])
         assert worker.calls == ROUNDS
+
+    def test_where_spans_are_recorded_each_event_is_told_once_all_the_same(
+        self, kind: str, model: ScriptedModel, installing: Installing, sink: RecordingSink
+    ) -> None:
+        exporter = InMemorySpanExporter()
+        provider = TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(exporter))
+        trace.set_tracer_provider(provider)
+        conversation = f"spans-{kind}" if self.has_conversations else None
+        installing()
+
+        with pytest.raises(RunAborted):
+            url = model.play("spans-loop", looping())
+            self.get(kind, url, [self.counted(kind).function], conversation=conversation)
+
+        told = [type(event) for event in sink.events]
+        assert (told.count(ToolCall), told.count(ModelCall)) == (7, 7)
+        assert told.count(Turn) <= 1
+        names = [span.name for span in exporter.get_finished_spans()]
+        assert names.count("execute_tool lookup") == 7
+        assert sum(name.startswith("chat ") for name in names) >= 7
+        assert sink.failures == []
 
     # The three layers of a stop.
 

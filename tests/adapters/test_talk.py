@@ -253,3 +253,27 @@ def test_effects_are_known_by_the_settings(model: ScriptedModel, installing: Ins
     loop(model.play("settings", looping("look", rounds=1)), said("go"), plain)
 
     assert [call.effect for call in tool_calls(sink)] == [Effect.READ]
+
+
+@pytest.mark.parametrize(
+    "attributes", [{"gen_ai.operation.name": "chat"}, {"openinference.span.kind": "LLM"}, {"llm.request.type": "chat"}]
+)
+def test_the_span_of_another_instrumentation_around_each_request_is_no_run(
+    attributes: dict[str, str], model: ScriptedModel, installing: Installing
+) -> None:
+    trace.set_tracer_provider(TracerProvider())
+    installing()
+    tracer = trace.get_tracer("other")
+    vendor, history = client(model.play("around", looping("look"))), said("go")
+
+    with pytest.raises(RunAborted):
+        for _ in range(20):
+            with tracer.start_as_current_span("chat m", attributes=attributes):
+                answer = vendor.chat.completions.create(model="m", messages=history)
+            message = answer.choices[0].message
+            history.append(message.model_dump(exclude_none=True))
+            history += [
+                {"role": "tool", "tool_call_id": call.id, "content": plain("x")} for call in message.tool_calls or ()
+            ]
+
+    assert len(model.requests("around")) == 7
