@@ -178,12 +178,12 @@ class Answers:
         """
         if call.fingerprint is None:
             return None
-        folder = "" if rule.pure else working_directory()
+        keeps = rule.pure or bool(call.touches) or rule.ttl_s is not None
+        folder = "" if rule.pure or not keeps else working_directory()
         if folder is None:
             return None
         key = call.fingerprint, folder
         known = self._runs.get(run.run_id) or self._open(run.run_id)
-        keeps = rule.pure or bool(call.touches) or rule.ttl_s is not None
         fresh = fresh or asks_fresh(call.arguments)
         entry, missed = None, Source.MISS
         value: Any = None

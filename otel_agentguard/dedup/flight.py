@@ -66,9 +66,15 @@ class Flight:
         self.began = began
         self.reads = reads
         self.joined = 0
-        self._future: Future[Outcome] = Future()
+        self._future: Future[Outcome] | None = None
         self._leader = threading.get_ident()
         self._token: Token[frozenset[int]] | None = None
+
+    def join(self) -> None:
+        """One more waits for it; called under the lock that it is found under, so that it cannot land meanwhile."""
+        self.joined += 1
+        if self._future is None:
+            self._future = Future()
 
     def lead(self) -> None:
         """Note that this context executes it, so that a call inside of it does not wait for itself."""
@@ -89,16 +95,18 @@ class Flight:
         return True
 
     def land(self, outcome: Outcome) -> None:
-        """Give the outcome to those who wait. The first one counts."""
+        """Give the outcome to those who joined, when nobody can join any more. The first one counts."""
         if self._token is not None:
             with suppress(ValueError):  # landed in another context, whose own value is right
                 _leading.reset(self._token)
             self._token = None
-        if not self._future.done():
+        if self._future is not None and not self._future.done():
             self._future.set_result(outcome)
 
     def wait(self, timeout_s: float) -> Outcome:
         """Wait for the outcome in a thread."""
+        if self._future is None:
+            return _NOT_SHARED
         try:
             return self._future.result(timeout_s)
         except FutureTimeoutError:
@@ -106,6 +114,8 @@ class Flight:
 
     async def wait_async(self, timeout_s: float) -> Outcome:
         """Wait for the outcome in a coroutine."""
+        if self._future is None:
+            return _NOT_SHARED
         try:
             return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._future)), timeout_s)
         except TimeoutError:
@@ -128,7 +138,7 @@ class Flights:
             if there is None:
                 self._flights[key] = new
                 return new
-            there.joined += 1
+            there.join()
             return there
 
     def replace(self, key: Hashable, new: Flight) -> None:
