@@ -5,7 +5,6 @@ READY := $(VENV)/.ready
 BARE := .venvs/bare
 EXTRAS := redis,postgres,semantic,cost,dashboards,frameworks,test,check
 PYTEST := $(BIN)/python -m pytest
-FRAMEWORKS := langchain,openai,anthropic,openai-agents,pydantic-ai,mcp,fastmcp
 COMPAT := $(notdir $(basename $(wildcard tests/adapters/oldest/*.txt)))
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 

@@ -16,6 +16,13 @@ class RawLoop(AdapterContract):
     has_entry = False
     has_conversations = False
 
+    # A client makes no tool result, has no run to leave and no agent to ask another one.
+    test_hints_and_refusals_reach_the_model_as_tool_results = None
+    test_a_run_that_is_marked_while_the_model_answers_ends_in_the_stop = None
+    test_a_new_user_turn_goes_on_after_a_stop = None
+    test_a_stopped_conversation_does_not_go_on_without_a_new_turn = None
+    test_a_looping_sub_agent_stops_the_whole_run = None
+
     def client(self, url: str) -> Any:
         raise NotImplementedError
 

@@ -22,6 +22,11 @@ class TestToolRunner(AdapterContract):
     adapter = "anthropic"
     has_conversations = False
 
+    # The runner knows no conversation and no other agent.
+    test_a_new_user_turn_goes_on_after_a_stop = None
+    test_a_stopped_conversation_does_not_go_on_without_a_new_turn = None
+    test_a_looping_sub_agent_stops_the_whole_run = None
+
     def patched(self) -> Sequence[tuple[Any, str]]:
         runners = [
             (kind, name) for kind in (BaseSyncToolRunner, BaseAsyncToolRunner) for name in ("_run_tool", "__run__")

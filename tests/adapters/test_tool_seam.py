@@ -29,7 +29,7 @@ class Pause(Exception):
 SEAM = ToolSeam(Carrier, pauses=(Pause,))
 
 
-def request(name: str = "look", **more: Any) -> ToolRequest:
+def request(name: str = "glance", **more: Any) -> ToolRequest:
     return ToolRequest(**{"tool": name, "arguments": {"q": "x"}, "call_id": "c", **more})
 
 
@@ -168,7 +168,7 @@ def test_unguarded_calls_pass_and_are_counted(installing: Installing, sink: Reco
         given = [look() for _ in range(9)]
 
     assert given == [SAME] * 9
-    assert sink.passed == ["look"] * 9
+    assert sink.passed == ["glance"] * 9
 
 
 def test_a_declared_function_under_the_tool_counts_once_with_its_own_name_and_effect(
@@ -236,10 +236,10 @@ def test_a_tool_under_way_is_known_to_seams_further_in(installing: Installing) -
     seen = []
 
     with run():
-        look(body=lambda: seen.append((is_call_told("look"), is_call_told("other"))))
+        look(body=lambda: seen.append((is_call_told("glance"), is_call_told("other"))))
 
     assert seen == [(True, False)]
-    assert not is_call_told("look")
+    assert not is_call_told("glance")
 
 
 def test_after_shutdown_calls_pass(installing: Installing, sink: RecordingSink) -> None:
@@ -260,7 +260,7 @@ def with_answers(installing: Installing, **tools: Any) -> Any:
 def test_a_tool_that_the_settings_call_pure_is_answered_without_its_body(
     installing: Installing, sink: RecordingSink
 ) -> None:
-    with_answers(installing, look={"effect": "pure"})
+    with_answers(installing, glance={"effect": "pure"})
     ran = []
 
     def body() -> str:
@@ -278,7 +278,7 @@ def test_a_tool_that_the_settings_call_pure_is_answered_without_its_body(
 
 
 def test_a_coroutine_is_answered_alike(installing: Installing) -> None:
-    with_answers(installing, look={"effect": "pure"})
+    with_answers(installing, glance={"effect": "pure"})
     ran = []
 
     async def body() -> str:
@@ -300,7 +300,7 @@ def test_a_failure_is_given_and_asked_for_again(installing: Installing, sink: Re
 
         refusal = again = with_note = None
 
-    with_answers(installing, look={"effect": "pure"})
+    with_answers(installing, glance={"effect": "pure"})
 
     with run():
         given = [look(results=Failing()) for _ in range(2)]
@@ -310,7 +310,7 @@ def test_a_failure_is_given_and_asked_for_again(installing: Installing, sink: Re
 
 
 def test_an_error_of_a_body_that_may_be_answered_is_raised_unchanged(installing: Installing) -> None:
-    with_answers(installing, look={"effect": "pure"})
+    with_answers(installing, glance={"effect": "pure"})
     error = ValueError("no")
 
     def body() -> str:
@@ -323,7 +323,7 @@ def test_an_error_of_a_body_that_may_be_answered_is_raised_unchanged(installing:
 
 
 def test_in_observe_mode_every_body_runs(installing: Installing) -> None:
-    made = installing(mode="observe", tools={"look": {"effect": "pure"}})
+    made = installing(mode="observe", tools={"glance": {"effect": "pure"}})
     made.guard.dedup = made.guard.dedup or make_dedup(made.settings)
     ran = []
 
