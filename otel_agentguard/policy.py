@@ -58,7 +58,7 @@ class Ladder:
         level = float(finding.count)
         if rung is not None and rung.step != finding.step:
             climbed = finding.count - rung.count if finding.count >= rung.count else 1
-            level = rung.level * _DECAY ** (progress - rung.progress) + climbed
+            level = rung.level * _DECAY ** max(0, progress - rung.progress) + climbed
         elif rung is not None:
             level = rung.level
         action = limits.action_at(level)

@@ -69,9 +69,24 @@ _GIT_WRITERS = frozenset(
     restore revert rm stash switch tag worktree
     """.split()
 )
-_SQL_WRITING_VERBS = frozenset("INSERT UPDATE DELETE CREATE ALTER DROP TRUNCATE REPLACE MERGE".split())
+_COMMANDS = (
+    _READERS | _WRITERS | frozenset("bash cargo docker git go kubectl node perl php python python3 ruby sh".split())
+)
+_SQL_OBJECTS = r"(?:table|view|index|database|schema|sequence|trigger|function|procedure|user|role|type)\b"
+_SQL_WRITES = re.compile(
+    r"\s*(?:insert\s+(?:or\s+\w+\s+)?into\s|update\s+[\w.`\"]+\s+set\s|delete\s+from\s|(?:replace|merge)\s+into\s"
+    rf"|(?:create|alter|drop)\s+(?:or\s+replace\s+|unique\s+|temp(?:orary)?\s+|materialized\s+)*{_SQL_OBJECTS}"
+    r"|truncate\s+(?:table\s|[\w.]+\s*;?\s*$))",
+    re.IGNORECASE,
+)
+_SQL_SIGNS = "*=(;_"
+_SQL_OBJECT = re.compile(
+    r"(?:tables|databases|schemas|columns|create|index(?:es)?|variables|status|processlist|grants|full)\b"
+    r"|(?:analyze\s+)?(?:select|insert|update|delete|with)\b|[\w.`]+\s*;?\s*$",
+    re.IGNORECASE,
+)
 _MAYBE_HEAD = re.compile(r"\s*[\w./'\"-]+(?:[\s<>&12]|$)")
-_SHELL_HEAD = re.compile(r"\s*(?:sudo\s+)?[\w./-]+(?:\s|$)")
+_SHELL_HEAD = re.compile(r"\s*(?:sudo\s+)?([\w./-]+)(?:\s|$)")
 _REDIRECT_TO_FILE = re.compile(r"(?<![0-9&=<>-])1?>{1,2}\s*[^\s&>|;]")
 
 
@@ -136,17 +151,22 @@ def _text_only_reads(text: str) -> bool:
 
 
 def _text_surely_writes(text: str) -> bool:
-    first = text.split(None, 1)[:1]
-    if first and first[0].upper() in _SQL_WRITING_VERBS:
+    if _SQL_WRITES.match(text):
         return True
-    if _SQL_READER.match(text) or not _MAYBE_HEAD.match(text):
+    if not _MAYBE_HEAD.match(text):
         return False
     bare = _HARMLESS_REDIRECT.sub(" ", _QUOTED.sub("_", text.split("<<", 1)[0]))
-    if not _SHELL_HEAD.match(bare):
+    head = _SHELL_HEAD.match(bare)
+    if head is None or not _is_command(head.group(1)):
         return False
     if _REDIRECT_TO_FILE.search(bare) or ("<<" in text and _REDIRECT_TO_FILE.search(text.split("\n", 1)[0])):
         return True
     return any(_command_surely_writes(part.split()) for part in _SEPARATORS.split(bare))
+
+
+def _is_command(word: str) -> bool:
+    """Whether a word is a command as far as anybody can tell, and no word of a programming language."""
+    return word in _COMMANDS or word.startswith(("/", "./", "../"))
 
 
 def _command_surely_writes(words: list[str]) -> bool:
@@ -166,8 +186,14 @@ def _command_surely_writes(words: list[str]) -> bool:
 
 
 def _looks_like_sql(text: str) -> bool:
-    lowered = text.lower()
-    return not lowered.lstrip().startswith(("select", "with")) or " from " in f" {lowered.replace(chr(10), ' ')} "
+    """Whether a text that begins like SQL is no sentence: by capitals, by its signs, or by the words that follow."""
+    head, *rest = text.split(None, 1)
+    if head.isupper():
+        return True
+    if head.lower() in ("select", "with", "values"):
+        from_somewhere = " from " in f" {text.lower().replace(chr(10), ' ')} "
+        return from_somewhere and any(sign in text for sign in _SQL_SIGNS)
+    return bool(rest) and _SQL_OBJECT.match(rest[0]) is not None
 
 
 def _shell_only_reads(text: str) -> bool:

@@ -19,6 +19,7 @@ from otel_agentguard.protocols import RunInfo
 
 _ALWAYS_NEW = frozenset({Effect.WAIT, Effect.GENERATOR, Effect.CURSOR})
 _PACED = frozenset({Effect.WAIT, Effect.GENERATOR})
+_CHANGING_GRADES = (Grade.NUMBERS, Grade.ALIKE)
 _CHANGED = {
     Grade.EQUAL: "unchanged",
     Grade.ORDER: "unchanged but for its order",
@@ -52,6 +53,10 @@ class Calls:
         """A new intent: rounds begin anew."""
         self._rounds.clear()
 
+    def compact(self) -> None:
+        """The context was summarised: one more round may only read again what was lost."""
+        self._rounds.excuse()
+
     def before(self, call: ToolCall) -> Sequence[Finding]:
         """What is known of a call before it runs."""
         key = call.fingerprint
@@ -70,6 +75,8 @@ class Calls:
         changed = self._marks.stir if streak.failing else self._marks.doubt
         doubted = streak.doubted or changed > streak.step
         spaced = self._marks.wait > streak.step
+        if streak.grade in _CHANGING_GRADES and (spaced or self._marks.news > streak.step):
+            return ()
         row, count = self._row(call, streak, spaced=spaced, extra=1)
         found = self._finding(call, streak, row, count, doubted=doubted)
         return (found,) if found else ()
@@ -101,6 +108,7 @@ class Calls:
         token, before = self._past.take(identity, digest, call.agent, call.step)
         new = before is None or not before.known
         findings: Sequence[Finding] = ()
+        streak = None
         if before is not None:
             streak = self._streaks.get(key)
             if streak is None:
@@ -112,7 +120,8 @@ class Calls:
         if call.effect is Effect.WAIT:
             self._marks.wait = call.step
         if new:
-            self._changes.take_new(call, identity, digest, texts)
+            graded = streak is not None and streak.grade is not Grade.NEW
+            self._changes.take_new(call, identity, digest, texts, graded=graded)
         elif (now := self._rounds.current()) is not None and (found := self._round_finding(call, now)):
             return [found, *(f for f in findings if f.kind is Kind.REDUNDANT)]
         return findings
@@ -174,7 +183,7 @@ class Calls:
         if call.repeats:
             exact = streak.grade in (Grade.EQUAL, Grade.ORDER)
             call.similarity = Similarity.EXACT if exact else Similarity.MASKED
-        if streak.grade in (Grade.NUMBERS, Grade.ALIKE) and spaced:
+        if streak.grade in _CHANGING_GRADES and spaced:
             return []
         row, count = self._row(call, streak, spaced=spaced, extra=0)
         found = self._finding(call, streak, row, count, doubted=streak.doubted)

@@ -58,7 +58,7 @@ class Changes:
             marks.doubt = call.step
         marks.news = call.step
 
-    def take_new(self, call: ToolCall, key: int, digest: bytes, texts: Texts) -> None:
+    def take_new(self, call: ToolCall, key: int, digest: bytes, texts: Texts, *, graded: bool) -> None:
         """Take in a call with a result that it has not had before in this run.
 
         Args:
@@ -66,6 +66,7 @@ class Changes:
             key: Identity of the call.
             digest: Identity of outcome and result.
             texts: The texts of the call.
+            graded: The result is no more than an earlier one of this call with other numbers or the like.
         """
         marks = self._marks
         says_nothing = self._says_nothing(call.result, key, digest, texts)
@@ -79,7 +80,7 @@ class Changes:
                     marks.stir = call.step
                 if stirs or not says_nothing:
                     marks.doubt = call.step
-        if not says_nothing or marks.write == call.step:
+        if not (says_nothing or graded) or marks.write == call.step:
             marks.news = call.step
             self._run.progress += 1
 
@@ -94,9 +95,9 @@ class Changes:
         return Form.WRITES if effect in CHANGING else Form.READS
 
     def _says_nothing(self, result: object, key: int, digest: bytes, texts: Texts) -> bool:
-        """Whether the answer is an echo, or another call got it too but for the caller's own words in it."""
+        """Whether the answer is silence, an echo, or one that another call got too but for the caller's own words."""
         if not isinstance(result, str) or len(result) <= _ECHO_CHARS:
-            if texts.echoes:
+            if texts.echoes or not texts.answer.strip():
                 return True
             if texts.bare is not texts.answer:
                 digest = xxh3_128_digest(texts.bare.encode("utf-8", "surrogatepass"))

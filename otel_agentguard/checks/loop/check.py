@@ -93,6 +93,7 @@ class LoopRun:
                 self._take_turn(event)
             case Compaction():
                 self._marks.compaction = event.step
+                self._calls.compact()
             case _:
                 pass
         return ()

@@ -228,18 +228,19 @@ class Near:
         return ()
 
     def _rows(self, call: ToolCall, texts: Texts, likest: Likeness, *, failing: bool) -> list[tuple[str, Likeness]]:
-        # Actions that are merely acknowledged and differ in one word are a batch of records, as with other entities.
         silent = not failing and text.is_short(texts.answer)
+        # Changes that are merely acknowledged and differ in one value are a batch of records: work, as a fan-out is.
+        a_batch = not failing and surely_writes(call.arguments)
         rows: list[tuple[str, Likeness]] = []
         if likest is Likeness.WORDS:
             rows.append(("near_token" if silent else "near_words", Likeness.WORDS))
-        if likest <= Likeness.TOKEN and not (silent and acknowledges(texts.answer)):
+        if likest <= Likeness.TOKEN and not a_batch and not (silent and acknowledges(texts.answer)):
             rows.append(("near_token", Likeness.TOKEN))
         if failing:
             if likest <= Likeness.ENTITY:
                 rows.append(("near_entity_error", Likeness.ENTITY))
             rows.append(("same_error", Likeness.OTHER))
-        elif likest <= Likeness.ENTITY and not surely_writes(call.arguments):
+        elif likest <= Likeness.ENTITY and not a_batch:
             rows.append(("near_entity", Likeness.ENTITY))
         return rows
 

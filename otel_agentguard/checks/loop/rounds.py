@@ -35,7 +35,7 @@ class Round:
 class Rounds:
     """Finds repetition in one stream of tokens; state of fixed size."""
 
-    __slots__ = ("_agents", "_held", "_idle", "_keys", "_steps", "_tokens")
+    __slots__ = ("_agents", "_excused", "_held", "_idle", "_keys", "_steps", "_tokens")
 
     def __init__(self) -> None:
         self._tokens: list[int] = []
@@ -44,6 +44,7 @@ class Rounds:
         self._steps: list[int] = []
         self._held = [0] * (LONGEST_PERIOD + 1)
         self._idle = True
+        self._excused = False
 
     def push(self, token: int, key: bytes, agent: str, step: int, *, known: bool) -> None:
         """Take in the next event.
@@ -65,6 +66,7 @@ class Rounds:
         elif not self._idle:
             self._held = [0] * (LONGEST_PERIOD + 1)
             self._idle = True
+            self._excused = False
         tokens.append(token)
         self._keys.append(key)
         self._agents.append(agent)
@@ -79,6 +81,13 @@ class Rounds:
             ring.clear()
         self._held = [0] * (LONGEST_PERIOD + 1)
         self._idle = True
+        self._excused = False
+
+    def excuse(self) -> None:
+        """Let the next round not count, once in a repetition."""
+        if not self._excused:
+            self._held = [max(0, held - period) for period, held in enumerate(self._held)]
+            self._excused = True
 
     def current(self) -> Round | None:
         """The repetition with the shortest period that is in its second round or later."""

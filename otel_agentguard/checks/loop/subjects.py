@@ -109,8 +109,13 @@ class _Subject(Asked):
         """Characters of the unread answers."""
         return sum([len(told.content) for told in self.unread if told.content])
 
-    def read_all(self) -> None:
-        """Count what the unread answers bring."""
+    def read_all(self) -> int:
+        """Count what the unread answers bring.
+
+        Returns:
+            How many of them are not those of before, and yet brought nothing new.
+        """
+        idle = 0
         known: set[str] | None = None
         for told in self.unread:
             adds = False
@@ -120,6 +125,7 @@ class _Subject(Asked):
                 said = _plain_words(told.content)
                 adds = len(said - known) > _NEW_SHARE * len(said)
                 known |= said
+                idle += not adds and self.count > 0
                 self.read.append(told.content)
             if adds:
                 self.begin()
@@ -128,6 +134,7 @@ class _Subject(Asked):
         spare = sum(map(len, self.read)) - _READ_CHARS
         while spare > 0 and len(self.read) > 1:
             spare -= len(self.read.popleft())
+        return idle
 
 
 class Subjects:
@@ -169,12 +176,12 @@ class Subjects:
             subject = self._subject_of(question, about)
             subject.widen(question, about)
         if self._marks.write > subject.step or self._marks.intent > subject.step:
-            subject.read_all()
+            self._run.progress -= subject.read_all()
             subject.begin()
         subject.step = call.step
         self._tell(subject, call, texts)
         if self._may_climb(call, subject) or subject.unread_chars() > _UNREAD_CHARS:
-            subject.read_all()
+            self._run.progress -= subject.read_all()
             return judged(self._run, call, subject, "prose")
         return ()
 
@@ -198,7 +205,7 @@ class Subjects:
             self._subjects.append(subject)
         others = self._subjects[:-1]
         if sum([other.unread_chars() for other in others]) > _UNREAD_CHARS:
-            others[0].read_all()
+            self._run.progress -= others[0].read_all()
 
     def _subject_of(self, question: str, about: frozenset[str]) -> _Subject:
         if (known := self._lexically(question, about)) is not None:
