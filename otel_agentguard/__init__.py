@@ -6,7 +6,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from otel_agentguard.config import Budget, LoopSettings, Mode, Settings, ToolSettings
-from otel_agentguard.engine import ApprovalRequest
 from otel_agentguard.errors import (
     AgentGuardError,
     CallBlocked,
@@ -23,6 +22,7 @@ from otel_agentguard.events import Effect, Evidence
 from otel_agentguard.findings import Action, Finding, Limits
 from otel_agentguard.install import AgentGuard, install
 from otel_agentguard.protocols import Check, Clock, Decoder, Embedder, Judge, RunCheck, Sink, Store, Suspicion, Verdict
+from otel_agentguard.runs import ApprovalRequest
 from otel_agentguard.seams.agents import agent
 from otel_agentguard.seams.bypass import fresh, unguarded
 from otel_agentguard.seams.messages import message

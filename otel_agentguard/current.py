@@ -18,7 +18,8 @@ from opentelemetry import baggage, context, trace
 from opentelemetry.context import Context
 
 from otel_agentguard.effects.calls import RunEffects
-from otel_agentguard.engine import Engine, Run
+from otel_agentguard.engine import Engine
+from otel_agentguard.runs import Run
 from otel_agentguard.semconv import BAGGAGE_RUN_ID
 
 SCOPE_KEY = context.create_key("agentguard-scope")

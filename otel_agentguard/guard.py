@@ -18,12 +18,13 @@ from opentelemetry import trace
 from otel_agentguard.config import Mode
 from otel_agentguard.current import ImplicitRuns
 from otel_agentguard.effects.calls import RunEffects
-from otel_agentguard.engine import Engine, Run
+from otel_agentguard.engine import Engine
 from otel_agentguard.errors import StoreError
 from otel_agentguard.events import ToolSpec
 from otel_agentguard.findings import Finding
 from otel_agentguard.fingerprint import exported
 from otel_agentguard.protocols import Sink
+from otel_agentguard.runs import Run
 from otel_agentguard.semconv import INSTRUMENTATION_SCOPE
 
 if TYPE_CHECKING:

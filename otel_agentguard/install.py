@@ -20,7 +20,7 @@ from opentelemetry import metrics, trace
 from otel_agentguard import loading
 from otel_agentguard.checks.registry import default_checks
 from otel_agentguard.config import Budget, LoopSettings, Mode, Settings, ToolSettings
-from otel_agentguard.engine import ApprovalCallback, Engine, FindingCallback
+from otel_agentguard.engine import Engine
 from otel_agentguard.errors import ConfigError, StoreError
 from otel_agentguard.events import Effect, ToolSpec
 from otel_agentguard.findings import Limits
@@ -28,6 +28,7 @@ from otel_agentguard.fingerprint import new_key
 from otel_agentguard.guard import Guard, Redact, installed, remove_processor
 from otel_agentguard.outofband import WorksLater
 from otel_agentguard.protocols import Check, Embedder, Judge, Sink, Store, Suspicion, Verdict
+from otel_agentguard.runs import ApprovalCallback, FindingCallback
 from otel_agentguard.seams.declare import DeclaredTools
 from otel_agentguard.seams.effects import EffectReports
 from otel_agentguard.seams.instrumenting import instrumented

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from otel_agentguard.engine import Run
 from otel_agentguard.errors import RunAborted
 from otel_agentguard.events import Effect
+from otel_agentguard.runs import Run
 
 R = TypeVar("R")
 

@@ -14,11 +14,11 @@ from opentelemetry.trace import Status, StatusCode
 
 from otel_agentguard.adapters.contract import Carrier, EntryRequest
 from otel_agentguard.current import SCOPE_KEY, Scope, scope
-from otel_agentguard.engine import Run
 from otel_agentguard.errors import RunAborted
 from otel_agentguard.events import Handoff, Message, Trigger, Turn
 from otel_agentguard.fingerprint import digest, text_digest
 from otel_agentguard.guard import Guard, installed
+from otel_agentguard.runs import Run
 from otel_agentguard.seams.step import Step, error_type, stopped
 from otel_agentguard.seams.streams import relaying, relaying_async
 from otel_agentguard.seams.turns import take_turn

@@ -11,11 +11,11 @@ from opentelemetry.util.types import AttributeValue
 
 from otel_agentguard.adapters.contract import Carrier, ModelAnswer, ModelRequest
 from otel_agentguard.current import Scope, scope, within
-from otel_agentguard.engine import Decision
 from otel_agentguard.errors import RunAborted, RunStopped
 from otel_agentguard.events import ModelCall, Outcome
 from otel_agentguard.fingerprint import digest
 from otel_agentguard.guard import Guard, installed
+from otel_agentguard.runs import Decision
 from otel_agentguard.seams.hints import hints_of
 from otel_agentguard.seams.step import Step
 from otel_agentguard.seams.streams import relaying, relaying_async

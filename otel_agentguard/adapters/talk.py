@@ -24,11 +24,11 @@ from otel_agentguard.adapters.entries import take_users_turn
 from otel_agentguard.adapters.models import ModelSeam, ModelStep, ModelWatch
 from otel_agentguard.adapters.tools import declaration_for, event_of
 from otel_agentguard.current import scope, within
-from otel_agentguard.engine import Decision, Run
 from otel_agentguard.errors import RunAborted
 from otel_agentguard.events import Outcome, ToolCall
 from otel_agentguard.fingerprint import result_digest
 from otel_agentguard.guard import Guard, installed
+from otel_agentguard.runs import Decision, Run
 from otel_agentguard.seams.streams import relaying, relaying_async
 from otel_agentguard.seen import Sighting
 from otel_agentguard.semconv import (

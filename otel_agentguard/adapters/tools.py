@@ -12,12 +12,12 @@ from otel_agentguard.adapters.contract import Carrier, Reading, Results, ToolReq
 from otel_agentguard.current import Scope, scope, within
 from otel_agentguard.dedup.dedup import Dedup
 from otel_agentguard.dedup.rules import Answer, NotKept, Rule, rule_for
-from otel_agentguard.engine import PASS, Decision
 from otel_agentguard.errors import CallBlocked, RunAborted, RunStopped
 from otel_agentguard.events import Outcome, ToolCall
 from otel_agentguard.findings import Finding
 from otel_agentguard.fingerprint import call_digest, result_digest
 from otel_agentguard.guard import Guard, installed
+from otel_agentguard.runs import PASS, Decision
 from otel_agentguard.seams.calls import ToolPlan
 from otel_agentguard.seams.declare import ToolDeclaration, declaration_named, declaration_of
 from otel_agentguard.seams.handed import HandedOn, call_around, handing_on

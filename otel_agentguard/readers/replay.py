@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from otel_agentguard.config import Settings
-from otel_agentguard.engine import Decision, Engine
+from otel_agentguard.engine import Engine
 from otel_agentguard.events import Event, Handoff, Message, ModelCall, ToolCall
 from otel_agentguard.findings import Action, Finding, Severity, by_specificity
 from otel_agentguard.protocols import Check
 from otel_agentguard.readers.runlog import RecordedRun
+from otel_agentguard.runs import Decision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

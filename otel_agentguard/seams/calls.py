@@ -14,11 +14,11 @@ from otel_agentguard.config import ToolSettings
 from otel_agentguard.current import Scope
 from otel_agentguard.dedup.rules import rule_for
 from otel_agentguard.effects.calls import EffectSpec
-from otel_agentguard.engine import PASS, Decision
 from otel_agentguard.errors import CallBlocked
 from otel_agentguard.events import Effect, Outcome, ToolCall
 from otel_agentguard.fingerprint import call_digest, result_digest
 from otel_agentguard.guard import Guard
+from otel_agentguard.runs import PASS, Decision
 from otel_agentguard.seams.declare import ToolDeclaration
 from otel_agentguard.seams.step import Attributes, Step
 from otel_agentguard.seams.streams import Yielded

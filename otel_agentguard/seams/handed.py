@@ -14,11 +14,11 @@ from opentelemetry import context
 from opentelemetry.context import Context
 from opentelemetry.util.types import AttributeValue
 
-from otel_agentguard.engine import PASS, Decision
 from otel_agentguard.errors import CallBlocked
 from otel_agentguard.events import Event, ToolCall
 from otel_agentguard.findings import Finding
 from otel_agentguard.guard import Guard
+from otel_agentguard.runs import PASS, Decision
 from otel_agentguard.seams.calls import ToolPlan, ToolStep
 from otel_agentguard.seams.declare import ToolDeclaration
 from otel_agentguard.seams.step import Attributes, Step

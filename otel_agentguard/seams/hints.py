@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from otel_agentguard import words
-from otel_agentguard.engine import Run
 from otel_agentguard.findings import Action, Finding
+from otel_agentguard.runs import Run
 
 
 def hints_of(run: Run, max_chars: int = 2000) -> str:

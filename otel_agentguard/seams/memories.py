@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from otel_agentguard.current import Scope, scope
-from otel_agentguard.engine import PASS, Run
 from otel_agentguard.errors import ConfigError
 from otel_agentguard.events import Memory, MemoryOperation
 from otel_agentguard.findings import CheckName
 from otel_agentguard.guard import Guard
+from otel_agentguard.runs import PASS, Run
 from otel_agentguard.seams.step import Step
 from otel_agentguard.semconv import (
     GEN_AI_AGENT_NAME,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from otel_agentguard.current import Scope, scope
-from otel_agentguard.engine import PASS
 from otel_agentguard.events import Message, Trigger, Turn
 from otel_agentguard.fingerprint import digest, text_digest
 from otel_agentguard.guard import Guard, installed
+from otel_agentguard.runs import PASS
 from otel_agentguard.seams.step import Step
 from otel_agentguard.seams.turns import take_turn
 from otel_agentguard.semconv import GEN_AI_AGENT_NAME, GEN_AI_OUTPUT_MESSAGES, SPAN_MESSAGE

@@ -9,11 +9,11 @@ from opentelemetry.trace import SpanKind
 from opentelemetry.util.types import AttributeValue
 
 from otel_agentguard.current import scope
-from otel_agentguard.engine import Decision
 from otel_agentguard.errors import ConfigError
 from otel_agentguard.events import ModelCall, Outcome
 from otel_agentguard.fingerprint import digest
 from otel_agentguard.guard import installed
+from otel_agentguard.runs import Decision
 from otel_agentguard.seams.step import Step
 from otel_agentguard.semconv import (
     GEN_AI_AGENT_NAME,

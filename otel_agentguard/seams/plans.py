@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from otel_agentguard.current import Scope
-from otel_agentguard.engine import PASS, Run
 from otel_agentguard.errors import ConfigError
 from otel_agentguard.events import Plan, PlanStep, ToolSpec
 from otel_agentguard.fingerprint import digest
 from otel_agentguard.guard import Guard
+from otel_agentguard.runs import PASS, Run
 from otel_agentguard.seams.declare import ToolDeclaration, declaration_of
 from otel_agentguard.seams.step import Step
 from otel_agentguard.semconv import GEN_AI_AGENT_NAME, GEN_AI_OPERATION_NAME, OPERATION_PLAN, SPAN_PLAN

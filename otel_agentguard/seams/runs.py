@@ -18,12 +18,12 @@ from otel_agentguard.checks.budget import load_prices
 from otel_agentguard.config import Budget, Settings
 from otel_agentguard.current import SCOPE_KEY, Scope, scope
 from otel_agentguard.effects.calls import RunEffects
-from otel_agentguard.engine import Run
 from otel_agentguard.errors import ConfigError, RunAborted
 from otel_agentguard.events import Evidence, Memory, MemoryOperation, ToolSpec, Trigger, Turn
 from otel_agentguard.findings import CheckName, Finding
 from otel_agentguard.guard import Guard, installed
 from otel_agentguard.loading import with_values
+from otel_agentguard.runs import Run
 from otel_agentguard.seams import memories, plans
 from otel_agentguard.seams.hints import hints_of
 from otel_agentguard.seams.step import stopped

@@ -17,11 +17,11 @@ from opentelemetry.util.types import AttributeValue
 
 from otel_agentguard import words
 from otel_agentguard.current import Scope
-from otel_agentguard.engine import PASS, Decision, Run
 from otel_agentguard.errors import CallBlocked, RunAborted, RunStopped
 from otel_agentguard.events import Event, ModelCall, ToolCall
 from otel_agentguard.findings import Action, Finding
 from otel_agentguard.guard import Guard
+from otel_agentguard.runs import PASS, Decision, Run
 from otel_agentguard.seen import Sighting
 from otel_agentguard.semconv import (
     AGENTGUARD_ACTION,

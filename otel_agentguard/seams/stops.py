@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from otel_agentguard.engine import Tombstone
 from otel_agentguard.guard import Guard
 from otel_agentguard.notes import StopMark
 from otel_agentguard.policy import Ladder
+from otel_agentguard.runs import Tombstone
 
 
 def recall_stop(guard: Guard, run_id: str | None, conversation: str | None) -> None:

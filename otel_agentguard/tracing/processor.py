@@ -15,11 +15,11 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.trace import StatusCode
 
 from otel_agentguard.current import NOWHERE, Scope, scope
-from otel_agentguard.engine import Decision, Run
 from otel_agentguard.events import Effect, Event, ToolCall, Trigger, Turn
 from otel_agentguard.fingerprint import call_digest
 from otel_agentguard.guard import Guard, installed
 from otel_agentguard.protocols import Decoder, EndedSpan
+from otel_agentguard.runs import Decision, Run
 from otel_agentguard.seen import Sighting
 from otel_agentguard.semconv import (
     AGENTGUARD_ACTION,

@@ -15,10 +15,11 @@ from otel_agentguard.checks import budget as budget_module
 from otel_agentguard.checks.budget import BudgetCheck, load_prices
 from otel_agentguard.checks.registry import default_checks
 from otel_agentguard.config import Budget, Settings
-from otel_agentguard.engine import ApprovalRequest, Decision, Engine, Run
+from otel_agentguard.engine import Engine
 from otel_agentguard.errors import ConfigError, MissingExtraError
 from otel_agentguard.events import Event, Handoff, Message, ModelCall, Outcome, Plan, ToolCall, Turn
 from otel_agentguard.findings import Action, Finding, Kind, Severity
+from otel_agentguard.runs import ApprovalRequest, Decision, Run
 from otel_agentguard.testing import ManualClock, RecordingSink
 
 

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 from otel_agentguard.checks.effects import EffectsCheck
-from otel_agentguard.engine import Engine, Run
+from otel_agentguard.engine import Engine
 from otel_agentguard.events import Crash, Effect, Event, Outcome, Resume, ToolCall, ToolSpec, Trigger, Turn
 from otel_agentguard.findings import Action, Finding, Kind
 from otel_agentguard.fingerprint import call_digest, result_digest
+from otel_agentguard.runs import Run
 
 
 def mail(to: str = "pat@example.test", *, effect: Effect = Effect.SIDE_EFFECT, **more: object) -> ToolCall:

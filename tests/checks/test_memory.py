@@ -5,7 +5,7 @@ from memory_runs import agent, read, tool, update, user, write
 
 from otel_agentguard.checks.memory import MemoryCheck
 from otel_agentguard.config import Settings
-from otel_agentguard.engine import Engine, Run
+from otel_agentguard.engine import Engine
 from otel_agentguard.events import (
     Compaction,
     Event,
@@ -20,6 +20,7 @@ from otel_agentguard.events import (
 )
 from otel_agentguard.findings import Action, Finding, Kind, Severity
 from otel_agentguard.memory import MemoryBook
+from otel_agentguard.runs import Run
 from otel_agentguard.testing import RecordingSink
 
 

@@ -12,11 +12,12 @@ import pytest
 
 from otel_agentguard.checks.plan import PlanCheck, PlanRun
 from otel_agentguard.config import Settings
-from otel_agentguard.engine import Engine, Run
+from otel_agentguard.engine import Engine
 from otel_agentguard.events import Crash, Effect, Event, Outcome, Plan, PlanStep, Resume, ToolSpec, Trigger, Turn
 from otel_agentguard.findings import Action, CheckName, Finding, Kind, Severity
 from otel_agentguard.plans import ToolRegistry
 from otel_agentguard.readers.runlog import RecordedRun, read_file
+from otel_agentguard.runs import Run
 from otel_agentguard.sinks.prometheus import PrometheusSink
 from otel_agentguard.testing import tool_call
 

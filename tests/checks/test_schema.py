@@ -14,11 +14,12 @@ from otel_agentguard import CallBlocked, install, message, run
 from otel_agentguard.checks.registry import default_checks
 from otel_agentguard.checks.schema import SchemaCheck
 from otel_agentguard.config import Settings
-from otel_agentguard.engine import Decision, Engine
+from otel_agentguard.engine import Engine
 from otel_agentguard.errors import ConfigError
 from otel_agentguard.events import Handoff, Message
 from otel_agentguard.findings import Action, Kind, Severity
 from otel_agentguard.loading import load, with_values
+from otel_agentguard.runs import Decision
 from otel_agentguard.testing import RecordingSink
 
 REVIEW = {

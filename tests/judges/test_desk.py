@@ -11,7 +11,7 @@ from scripted_http import Script
 
 from otel_agentguard import CallBlocked, RunAborted, install, run, tool
 from otel_agentguard.config import Settings
-from otel_agentguard.engine import Engine, Run
+from otel_agentguard.engine import Engine
 from otel_agentguard.errors import ConfigError
 from otel_agentguard.events import Event, Message, Outcome, ToolCall
 from otel_agentguard.findings import Action, CheckName, Finding, Kind, Limits, Severity
@@ -19,6 +19,7 @@ from otel_agentguard.judges import JudgeDesk, open_judge
 from otel_agentguard.judges.openai import OpenAIJudge
 from otel_agentguard.outofband import Breaker
 from otel_agentguard.protocols import RunInfo, Suspicion, Verdict
+from otel_agentguard.runs import Run
 from otel_agentguard.testing import ManualClock, RecordingSink, tool_call
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from otel_agentguard import Budget, RunAborted, message, model_call, run, tool
-from otel_agentguard.engine import ApprovalRequest
 from otel_agentguard.errors import ConfigError
+from otel_agentguard.runs import ApprovalRequest
 from otel_agentguard.testing import RecordingSink
 
 Installing = Callable[..., Any]

@@ -19,11 +19,12 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Sampler
 from otel_agentguard.checks.loop import LoopCheck
 from otel_agentguard.config import Mode
 from otel_agentguard.current import SCOPE_KEY, Scope
-from otel_agentguard.engine import Engine, Run
+from otel_agentguard.engine import Engine
 from otel_agentguard.events import Event, ModelCall, ToolCall
 from otel_agentguard.findings import Finding
 from otel_agentguard.guard import Guard
 from otel_agentguard.protocols import RunInfo
+from otel_agentguard.runs import Run
 from otel_agentguard.tracing.findings import FindingEvents
 from otel_agentguard.tracing.processor import AgentGuardSpanProcessor
 

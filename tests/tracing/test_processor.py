@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from opentelemetry import context, trace
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
-from otel_agentguard.engine import Decision
 from otel_agentguard.events import Event, Message, ToolCall, Turn
 from otel_agentguard.findings import Action
 from otel_agentguard.fingerprint import call_digest
 from otel_agentguard.protocols import EndedSpan
+from otel_agentguard.runs import Decision
 from otel_agentguard.semconv import INSTRUMENTATION_SCOPE
 from otel_agentguard.tracing import processor
 from otel_agentguard.tracing.processor import AgentGuardSpanProcessor

@@ -12,6 +12,7 @@ from otel_agentguard.adapters.talk import Asked, TalkAnswer, TalkRequest, Told
 
 _HANDOFF_KEY = "__handoff_destination"
 _HANDOFF_PREFIXES = ("transfer_to_", "transfer_back_to_", "handoff_to_")
+_USERS = frozenset({"user", "human"})
 _UNNAMED = frozenset({"LangGraph", "", None})
 
 
@@ -196,11 +197,12 @@ def entry_request(name: str | None, given: Any, *configurations: Any, is_resumpt
         configurations: Where the thread is looked for, the first one first.
         is_resumption: The input goes on with what was interrupted.
     """
+    is_users, text = (False, None) if is_resumption else _users_turn(given)
     return EntryRequest(
         agent=None if name in _UNNAMED else name,
         conversation=next(filter(None, map(_thread_of, configurations)), None),
-        user_text=None if is_resumption else _user_text(given),
-        is_user_turn=not is_resumption,
+        user_text=text,
+        is_user_turn=is_users,
     )
 
 
@@ -214,19 +216,25 @@ def _thread_of(configuration: Any) -> str | None:
     return None
 
 
-def _user_text(given: Any) -> str | None:
+def _users_turn(given: Any) -> tuple[bool, str | None]:
+    """Whether an input is something new from the user, and the text of it.
+
+    A state that has messages is, where the last one is the user's; a state without messages is taken for one.
+    """
     messages = given.get("messages") if isinstance(given, Mapping) else given
-    if isinstance(messages, str):
-        return messages
-    last = messages[-1] if isinstance(messages, Sequence) and messages else messages
+    last = messages[-1] if isinstance(messages, list | tuple) and messages else messages
+    if isinstance(messages, tuple) and len(messages) == 2 and messages[0] in _USERS:
+        last = messages
+    if isinstance(last, str):
+        return True, last
     if isinstance(last, HumanMessage):
-        return last.text if isinstance(last.text, str) else str(last.text)
-    if isinstance(last, Mapping) and last.get("role", last.get("type")) in {"user", "human"}:
-        content = last.get("content")
-        return content if isinstance(content, str) else None
-    if isinstance(last, tuple) and len(last) == 2 and last[0] in {"user", "human"}:
-        return str(last[1])
-    return None
+        return True, str(last.text)
+    if isinstance(last, Mapping) and "content" in last:
+        content = last["content"]
+        return last.get("role", last.get("type")) in _USERS, content if isinstance(content, str) else None
+    if isinstance(last, tuple) and len(last) == 2 and isinstance(last[0], str):
+        return last[0] in _USERS, str(last[1])
+    return not isinstance(last, BaseMessage), None
 
 
 def _model_name(model: Any) -> str:
