@@ -57,7 +57,7 @@ class Talk:
         self._forget_if_acted()
         if not isinstance(event, ModelCall):
             ahead = self._rounds.upcoming(key, event.agent)
-            if ahead is not None and (found := self._round_finding(event, ahead)):
+            if ahead is not None and self._counts(ahead) and (found := self._round_finding(event, ahead)):
                 return (found,)
         said = self._said.get(_with_agent(key, event))
         if said is None or self._acted_since(said, event):
@@ -120,10 +120,13 @@ class Talk:
         self._rounds.push(hash((event.agent, key)), key, event.agent, event.step, known=True)
         self._formal.append(_is_formal(event))
         seen = self._rounds.current()
-        if seen is None or len(seen.agents) > 1:
-            return seen
-        formal = all(islice(reversed(self._formal), seen.period))
-        return None if formal or self._marks.call > seen.evidence[0] else seen
+        return seen if seen is not None and self._counts(seen) else None
+
+    def _counts(self, seen: Round) -> bool:
+        """Whether rounds are more than what one agent says around its calls, or set phrases of one agent."""
+        if len(seen.agents) > 1:
+            return True
+        return self._marks.call <= seen.evidence[0] and not all(islice(reversed(self._formal), seen.period))
 
     def _finding(self, event: Event, said: _Said, count: int) -> Finding | None:
         limits = self._run.settings.limits("same")
