@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from otel_agentguard.events import ToolCall
+from otel_agentguard.events import Outcome, ToolCall
 
 _MAX_OPEN = 256
 
@@ -35,7 +35,7 @@ class Attempts:
     def leads(self, key: bytes, call: ToolCall) -> bool:
         """Whether this call, which is over, counts as an attempt."""
         first = self._ends_first(key, call.step)
-        if call.batch is None:
+        if call.batch is None or call.outcome is Outcome.NOT_EXECUTED:
             return first
         if call.batch != self._batch:
             self._batch = call.batch
