@@ -21,6 +21,7 @@ from otel_agentguard.errors import (
 from otel_agentguard.events import Effect, Evidence
 from otel_agentguard.findings import Action, Finding, Limits
 from otel_agentguard.install import AgentGuard, install
+from otel_agentguard.policy import Policy
 from otel_agentguard.protocols import Check, Clock, Decoder, Embedder, Judge, RunCheck, Sink, Store, Suspicion, Verdict
 from otel_agentguard.runs import ApprovalRequest
 from otel_agentguard.seams.agents import agent
@@ -81,6 +82,7 @@ __all__ = [
     "LoopSettings",
     "Mode",
     "NotApplied",
+    "Policy",
     "ResultNotStored",
     "RunAborted",
     "RunCheck",

@@ -25,7 +25,7 @@ from otel_agentguard.config import Settings
 from otel_agentguard.errors import RunAborted
 from otel_agentguard.events import Event, Outcome, ToolCall, ToolSpec, Trigger, Turn
 from otel_agentguard.findings import Action, Finding, by_specificity
-from otel_agentguard.policy import severity_of
+from otel_agentguard.policy import Policy, severity_of
 from otel_agentguard.protocols import Check, Clock, RunInfo, Sink
 from otel_agentguard.runs import PASS, ApprovalCallback, ApprovalRequest, Decision, FindingCallback, Run, Tombstone
 from otel_agentguard.values import KeptValues, SharedBudget
@@ -57,7 +57,9 @@ class Engine:
         now_s: Clock = time.time,
         on_finding: FindingCallback | None = None,
         approve: ApprovalCallback | None = None,
+        policy: Policy | None = None,
     ) -> None:
+        self._policy = policy
         self.settings = settings or Settings()
         self.now_s = now_s
         self.checks = tuple(checks)
@@ -121,7 +123,7 @@ class Engine:
             )
             opened = [(check.name, self._contained(f"check {check.name}", check.open, info)) for check in self.checks]
             checks = [(name, check) for name, check in opened if check is not None]
-            run = Run(info, checks, KeptValues(self._budget), parent=parent)
+            run = Run(info, checks, KeptValues(self._budget), parent=parent, policy=self._policy)
             if attended is not None:
                 run.attended = attended
             if grave is not None:

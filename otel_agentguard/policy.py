@@ -11,10 +11,30 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import assert_never
 
+from otel_agentguard.errors import ConfigError
 from otel_agentguard.findings import Action, Finding, Severity
 
-_DECAY = 0.9
 _MAX_SIGNATURES = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How findings lead to actions.
+
+    Attributes:
+        decay: What is left of a level after one new answer elsewhere, above 0 and at most 1.
+        highest: Actions above it are lowered to it.
+
+    Raises:
+        ConfigError: `decay` is out of range.
+    """
+
+    decay: float = 0.9
+    highest: Action = Action.STOP
+
+    def __post_init__(self) -> None:
+        if not 0 < self.decay <= 1:
+            raise ConfigError(f"decay={self.decay} is not above 0 and at most 1; 1 forgets nothing")
 
 
 @dataclass(slots=True)
@@ -27,12 +47,16 @@ class _Rung:
     answer: Action | None = None
 
 
+_DEFAULT = Policy()
+
+
 class Ladder:
     """Where each signature of one run stands; memory only, bounded, least recently used dropped."""
 
-    __slots__ = ("_rungs",)
+    __slots__ = ("_policy", "_rungs")
 
-    def __init__(self) -> None:
+    def __init__(self, policy: Policy | None = None) -> None:
+        self._policy = policy or _DEFAULT
         self._rungs: OrderedDict[tuple[str, bytes], _Rung] = OrderedDict()
 
     def judge(self, finding: Finding, progress: int, *, upcoming: bool) -> tuple[Finding, bool]:
@@ -47,6 +71,8 @@ class Ladder:
         Returns:
             The finding with its action and severity, and whether this step of the ladder is new.
         """
+        if finding.action > self._policy.highest:
+            finding = replace(finding, action=self._policy.highest)
         limits = finding.limits
         key = (finding.check, finding.signature)
         rung = self._rungs.get(key)
@@ -58,7 +84,7 @@ class Ladder:
         level = float(finding.count)
         if rung is not None and rung.step != finding.step:
             climbed = finding.count - rung.count if finding.count >= rung.count else 1
-            level = rung.level * _DECAY ** max(0, progress - rung.progress) + climbed
+            level = rung.level * self._policy.decay ** max(0, progress - rung.progress) + climbed
         elif rung is not None:
             level = rung.level
         action = limits.action_at(level)
@@ -66,6 +92,7 @@ class Ladder:
             action = limits.action_at(finding.count)
             if action > Action.HINT:
                 action = Action.HINT
+        action = min(action, self._policy.highest)
         if upcoming and action < Action.BLOCK:
             return replace(finding, action=Action.ALLOW), False
         new = rung is None or action > rung.said

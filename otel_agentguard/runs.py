@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from otel_agentguard.findings import Action, Finding
-from otel_agentguard.policy import Ladder
+from otel_agentguard.policy import Ladder, Policy
 from otel_agentguard.protocols import RunCheck, RunInfo
 from otel_agentguard.seen import SeenEvents
 from otel_agentguard.values import KeptValues
@@ -110,14 +110,20 @@ class Run:
     )
 
     def __init__(
-        self, info: RunInfo, checks: Sequence[tuple[str, RunCheck]], values: KeptValues, *, parent: Run | None = None
+        self,
+        info: RunInfo,
+        checks: Sequence[tuple[str, RunCheck]],
+        values: KeptValues,
+        *,
+        parent: Run | None = None,
+        policy: Policy | None = None,
     ) -> None:
         self.info = info
         self.checks = checks
         self.values = values
         self.parent = parent
         self.lock = threading.Lock()
-        self.ladder = Ladder()
+        self.ladder = Ladder(policy)
         self.step = 0
         self.stopped: Finding | None = None
         self.awaits_user: Finding | None = None
