@@ -4,7 +4,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BARE := .venvs/bare
 EXTRAS := redis,postgres,semantic,cost,dashboards,frameworks,test,check
-PYTEST := $(BIN)/python -m pytest
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS)
 COMPAT := $(notdir $(basename $(wildcard tests/adapters/oldest/*.txt)))
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
@@ -31,8 +32,8 @@ test-plain: $(READY)
 # With nothing but what the package itself requires.
 test-bare:
 	test -x $(BARE)/bin/python || $(PYTHON) -m venv $(BARE)
-	$(BARE)/bin/python $(PIP_INSTALL) --editable . pytest pytest-timeout hypothesis inline-snapshot
-	$(BARE)/bin/python -m pytest -m 'not services and not chaos and not soak'
+	$(BARE)/bin/python $(PIP_INSTALL) --editable . pytest pytest-timeout pytest-xdist hypothesis inline-snapshot
+	$(BARE)/bin/python -m pytest --numprocesses $(WORKERS) -m 'not services and not chaos and not soak'
 
 # Each adapter with the oldest versions of its framework that it knows, in an environment of its own.
 compat: $(COMPAT:%=compat-%)
