@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from opentelemetry import context
 from opentelemetry.trace import SpanKind
@@ -48,10 +49,14 @@ class ModelSeam:
 
     Attributes:
         carrier: What ends the run from here.
+        unwinds: Whether plain code may be around: inside of `run()`, code that catches the first refusal and asks
+            again is unwound with `RunStopped`, as a loop that survives every `Exception` would ask for ever.
     """
 
-    def __init__(self, carrier: Carrier = RunAborted) -> None:
+    def __init__(self, carrier: Carrier = RunAborted, *, unwinds: bool = False) -> None:
         self.carrier = carrier
+        self.unwinds = unwinds
+        self._refused: WeakSet[Run] = WeakSet()
 
     def call(
         self, decode: Callable[[], ModelRequest | None], read: Callable[[R], ModelAnswer], body: Callable[[str], R]
@@ -188,6 +193,9 @@ class ModelSeam:
     def _refuse(self, step: ModelStep, refusal: BaseException) -> None:
         step.finish(refusal)
         if isinstance(refusal, RunAborted | RunStopped):
+            if self.unwinds and step.run in self._refused and isinstance(refusal, RunStopped):
+                raise refusal
+            self._refused.add(step.run)
             raise self.carrier(refusal.finding, run_id=step.run.run_id)
         raise refusal
 

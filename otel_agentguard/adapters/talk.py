@@ -145,7 +145,7 @@ class TalkSeam:
 
     def __init__(self, source: str) -> None:
         self._source = source
-        self.models = ModelSeam(RunAborted)
+        self.models = ModelSeam(RunAborted, unwinds=True)
         self._talks = Talks(source)
 
     def call(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import threading
 from collections.abc import Callable
@@ -160,6 +161,23 @@ def test_a_declared_read_in_another_thread_of_the_loop_is_not_needed_to_see_it(
         loop(model.play("threads", looping("look")), said("go"), in_a_thread)
 
     assert len(tool_calls(sink)) == 7
+
+
+def test_a_loop_that_survives_every_error_is_unwound_out_of_its_run(
+    model: ScriptedModel, installing: Installing
+) -> None:
+    installing()
+    url, history = model.play("survivor", looping("look")), said("go")
+
+    def surviving() -> None:
+        while True:
+            with contextlib.suppress(Exception):
+                loop(url, history, plain)
+
+    with pytest.raises(RunAborted), run("survivor"):
+        surviving()
+
+    assert len(model.requests("survivor")) == 7
 
 
 def test_inside_of_run_the_program_says_what_a_turn_is(
