@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
@@ -19,6 +20,8 @@ from otel_agentguard.protocols import RunInfo
 _MAX_WORDS = 2048
 _STALE_SHARE = 0.4
 _STALE_SHARE_ALONE = 0.7  # where only one of them says anything, as much as makes an answer one without new words
+_STALE_SHARE_OF_FRAMES = 0.7  # code, tables and lists repeat their frames and say something new in them
+_FRAME = re.compile(r"^\s*(?:```|~~~|\||[-*+] |\d+[.)] )", re.MULTILINE)
 _FEW_WORDS = 8  # in a shorter message one word is more than a tenth
 _MAX_AGENTS = 6
 _MAX_TURNS = 3 * _MAX_AGENTS
@@ -26,13 +29,23 @@ _TEXT_CHARS = 8000
 
 
 class _Turn(NamedTuple):
-    """What one agent said: how many words that carry content, and how many of them had been said before."""
+    """What one agent said.
+
+    Attributes:
+        step: When.
+        agent: Who.
+        words: How many words that carry content.
+        known: How many of them had been said before.
+        formal: It is as short as a set phrase.
+        framed: It holds code, a table or a list.
+    """
 
     step: int
     agent: str
     words: int
     known: int
     formal: bool
+    framed: bool
 
 
 class Conversation:
@@ -83,7 +96,8 @@ class Conversation:
             said = self._said = PackedSet(_MAX_WORDS)
         told = text.content_words(content[:_TEXT_CHARS])
         new = sum(said.add(word_identity(word)) for word in told)
-        return _Turn(message.step, message.agent, len(told), len(told) - new, text.is_short(content))
+        framed = _FRAME.search(content[:_TEXT_CHARS]) is not None
+        return _Turn(message.step, message.agent, len(told), len(told) - new, text.is_short(content), framed)
 
     def _finding(self, message: Message | Handoff, agents: list[str], rounds: int, limits: Limits) -> Finding:
         evidence = tuple(turn.step for turn in self._turns)
@@ -113,6 +127,8 @@ def _stale(turns: list[_Turn], agents: Sequence[str]) -> bool:
     spoken = [turn for turn in turns if not turn.formal]
     needed = _STALE_SHARE if len({turn.agent for turn in spoken}) == len(agents) else _STALE_SHARE_ALONE
     spoken = spoken or turns
+    if any(turn.framed for turn in spoken):
+        needed = max(needed, _STALE_SHARE_OF_FRAMES)
     speakers = {turn.agent for turn in spoken}
     if any(turn.known < needed * turn.words for turn in spoken if turn.words >= _FEW_WORDS):
         return False

@@ -25,7 +25,7 @@ from otel_agentguard.checks.loop.marks import Marks
 from otel_agentguard.events import Effect, ToolCall
 from otel_agentguard.findings import Finding
 from otel_agentguard.protocols import Embedder, RunInfo
-from otel_agentguard.reading import Form, form_of
+from otel_agentguard.reading import surely_writes
 
 _MAX_SUBJECTS = 4
 _MAX_SUBJECT_WORDS = 64
@@ -35,6 +35,7 @@ _ITEM_WORDS = 2
 _CLOSE_MEANING = 0.6
 _NEW_SHARE = 0.2
 _QUESTION_CHARS = 600
+_VALUE_CHARS = 80
 _ANSWER_CHARS = 4000
 _MAX_UNREAD = 8
 _UNREAD_CHARS = 16_000
@@ -250,13 +251,22 @@ class Subjects:
 
 
 def question_of(call: ToolCall) -> str | None:
-    """The free text among the arguments of a call that only asks; its beginning, which tells the subject."""
+    """The free text among the arguments of a call that only asks, and what else it asks for.
+
+    Its beginning, which tells the subject; with numbers and short values, since page 2 is not page 3.
+    """
     if not call.arguments or call.effect not in _ASKS:
         return None
-    prose = [value for value in call.arguments.values() if isinstance(value, str) and _is_question(value)]
-    if not prose or (call.effect is Effect.UNKNOWN and form_of(call.arguments) is Form.WRITES):
+    prose: list[str] = []
+    beside: list[str] = []
+    for value in call.arguments.values():
+        if isinstance(value, str):
+            (prose if _is_question(value) else beside).append(value)
+        elif type(value) is int:
+            beside.append(str(value))
+    if not prose or (call.effect is Effect.UNKNOWN and surely_writes(call.arguments)):
         return None
-    return " ".join(prose)[:_QUESTION_CHARS]
+    return " ".join([*(value for value in beside if len(value) <= _VALUE_CHARS), *prose])[:_QUESTION_CHARS]
 
 
 def _is_question(value: str) -> bool:
