@@ -16,7 +16,7 @@ from otel_agentguard.errors import RunAborted, RunStopped
 from otel_agentguard.events import ModelCall, Outcome
 from otel_agentguard.fingerprint import digest
 from otel_agentguard.guard import Guard, installed
-from otel_agentguard.runs import Decision
+from otel_agentguard.runs import Decision, Run
 from otel_agentguard.seams.hints import hints_of
 from otel_agentguard.seams.step import Step
 from otel_agentguard.seams.streams import relaying, relaying_async
