@@ -8,6 +8,9 @@ import sys
 import pytest
 
 FRAMEWORKS = {
+    "langchain": ("langchain", "from langchain.agents import create_agent"),
+    "openai": ("openai", "import openai; openai.OpenAI(api_key='none').chat"),
+    "anthropic": ("anthropic", "import anthropic; anthropic.Anthropic(api_key='none').beta.messages"),
     "openai-agents": ("agents", "from agents import Agent, Runner"),
     "pydantic-ai": ("pydantic_ai", "from pydantic_ai import Agent"),
     "mcp": ("mcp", "from mcp import Client, ClientSession"),
