@@ -26,6 +26,7 @@ from otel_agentguard.events import Effect, ToolCall
 from otel_agentguard.findings import Finding
 from otel_agentguard.protocols import Embedder, RunInfo
 from otel_agentguard.reading import surely_writes
+from otel_agentguard.stopwords import STOP_WORDS
 
 _MAX_SUBJECTS = 4
 _MAX_SUBJECT_WORDS = 64
@@ -33,7 +34,7 @@ _SHARED_SUBJECT = 0.5
 _SHARED_UNSPACED = 0.3  # half of the pairs of characters straddle two words, and those vary with the wording
 _ITEM_WORDS = 2
 _CLOSE_MEANING = 0.6
-_NEW_SHARE = 0.2
+_NEW_SHARE = 0.15
 _QUESTION_CHARS = 600
 _VALUE_CHARS = 80
 _ANSWER_CHARS = 4000
@@ -124,7 +125,7 @@ class _Subject(Asked):
                 if known is None:
                     known = set(_plain_words("\n".join(self.read)))
                 said = _plain_words(told.content)
-                adds = len(said - known) > _NEW_SHARE * len(said)
+                adds = len(said - known - STOP_WORDS) > _NEW_SHARE * len(said)
                 known |= said
                 idle += not adds and self.count > 0
                 self.read.append(told.content)
@@ -286,7 +287,7 @@ def _names(question: str) -> frozenset[str]:
 
 
 def _plain_words(content: str) -> frozenset[str]:
-    """The words of an answer without case and signs: the same words come in another order, and so with others."""
+    """The words of an answer without case and signs, which vary with the order of the words."""
     return text.words(content.lower().translate(_NO_SIGNS))
 
 
