@@ -168,8 +168,7 @@ class PostgresServer(Server):
         return f"postgresql://agentguard@127.0.0.1:{self.port}/postgres"
 
     def answers(self) -> bool:
-        import psycopg
-
+        psycopg = pytest.importorskip("psycopg", reason="pip install 'otel-agentguard[postgres]'")
         with contextlib.suppress(psycopg.Error):
             psycopg.connect(self.url(), connect_timeout=5).close()
             return True

@@ -297,13 +297,13 @@ def test_spellings_of_one_value_have_one_digest(values: tuple[object, ...]) -> N
 
 
 def test_models_of_pydantic_are_their_fields() -> None:
-    from pydantic import BaseModel
+    pydantic = pytest.importorskip("pydantic", reason="pip install pydantic")
 
-    class Item(BaseModel):
+    class Item(pydantic.BaseModel):
         name: str
         price: float
 
-    class Basket(BaseModel):
+    class Basket(pydantic.BaseModel):
         items: list[Item]
 
     a = Basket(items=[Item(name="tea", price=1)])

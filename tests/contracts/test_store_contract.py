@@ -449,14 +449,19 @@ def test_tables_of_an_older_version_are_brought_up_to_date(place: Place, monkeyp
         place.open()
 
 
-def test_a_store_that_cannot_be_reached_says_so(tmp_path: Path) -> None:
-    for url in (
-        f"sqlite:///{tmp_path}/nowhere/agentguard.db",
-        "postgresql://nobody@127.0.0.1:1/none?connect_timeout=1",
-        "redis://127.0.0.1:1/0",
-    ):
-        with pytest.raises(StoreError):
-            open_notes(url)
+@pytest.mark.parametrize(
+    ("url", "driver"),
+    [
+        ("sqlite:////nowhere/at/all/agentguard.db", "sqlite3"),
+        ("postgresql://nobody@127.0.0.1:1/none?connect_timeout=1", "psycopg"),
+        ("redis://127.0.0.1:1/0", "redis"),
+    ],
+)
+def test_a_store_that_cannot_be_reached_says_so(url: str, driver: str) -> None:
+    pytest.importorskip(driver, reason="its extra is not installed")
+
+    with pytest.raises(StoreError):
+        open_notes(url)
 
 
 def test_an_unknown_store_is_named_with_those_that_there_are() -> None:

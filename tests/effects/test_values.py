@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import PosixPath
 from typing import Annotated, Any, NamedTuple, NewType, TypedDict
 
-import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_agentguard.effects.values import NotRebuilt, Unstorable, decode, encode
+
+pydantic = pytest.importorskip("pydantic", reason="pip install pydantic")
 
 
 class Colour(enum.Enum):

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 from typing import Annotated, Any, Literal, TypedDict
 
 import pytest
-from pydantic import BaseModel
 
 from otel_agentguard.errors import ConfigError
 from otel_agentguard.events import Effect, ToolSpec
@@ -20,6 +19,8 @@ from otel_agentguard.plans import ToolRegistry, check_call
 from otel_agentguard.seams.tool import tool
 
 QUERY = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
+
+pydantic = pytest.importorskip("pydantic", reason="pip install pydantic")
 
 
 def codes(registry: ToolRegistry, tool: str, /, **arguments: object) -> list[tuple[str, str]]:
@@ -42,9 +43,9 @@ class Address:
     country: str = "NL"
 
 
-class Customer(BaseModel):
+class Customer(pydantic.BaseModel):
     name: str
-    address: dict[str, str] = {}
+    address: dict[str, str] = {}  # noqa: RUF012 - pydantic copies defaults
 
 
 class Connection:
@@ -213,7 +214,7 @@ def test_openai_tools_are_read_in_both_forms(definition: object) -> None:
 
 
 def test_langchain_tools_are_read_without_what_is_injected() -> None:
-    class Arguments(BaseModel):
+    class Arguments(pydantic.BaseModel):
         query: str
 
     class Everything(Arguments):

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import pytest
-from pydantic import BaseModel
 
 from otel_agentguard.errors import ConfigError
 from otel_agentguard.events import Plan, PlanStep
@@ -21,6 +20,8 @@ TOOLS = ToolRegistry.from_dicts(
         "query_order": {"required": ["order_id"]},
     }
 )
+
+pydantic = pytest.importorskip("pydantic", reason="pip install pydantic")
 
 
 def brief(steps: tuple[PlanStep, ...]) -> list[tuple[str, str | None, object]]:
@@ -115,7 +116,7 @@ def test_crewai_steps_are_read_by_their_attributes() -> None:
 
 
 def test_pydantic_models_and_plain_objects_are_read() -> None:
-    class Step(BaseModel):
+    class Step(pydantic.BaseModel):
         tool: str
         args: dict[str, str]
 

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
-from fastapi.testclient import TestClient
 from opentelemetry import trace
 
 from otel_agentguard import AgentGuard, CallBlocked, RunAborted, agent, message, run, tool
@@ -107,8 +105,10 @@ def test_the_run_of_a_trace_ends_with_its_root(installing: Callable[..., AgentGu
 
 
 @pytest.fixture
-def web(guard: AgentGuard) -> Iterator[TestClient]:
-    app = FastAPI()
+def web(guard: AgentGuard) -> Iterator[Any]:
+    fastapi = pytest.importorskip("fastapi", reason="pip install fastapi httpx")
+    testclient = pytest.importorskip("fastapi.testclient", reason="pip install fastapi httpx")
+    app = fastapi.FastAPI()
 
     @app.get("/async")
     async def handle_async() -> list[str]:
@@ -129,12 +129,12 @@ def web(guard: AgentGuard) -> Iterator[TestClient]:
     async def handle_well() -> str:
         return await look_later("x")
 
-    with TestClient(app, raise_server_exceptions=False) as client:
+    with testclient.TestClient(app, raise_server_exceptions=False) as client:
         yield client
 
 
 @pytest.mark.parametrize("path", ["/async", "/plain", "/patient"])
-def test_a_web_handler_without_a_run_answers_500_and_serves_on(web: TestClient, path: str) -> None:
+def test_a_web_handler_without_a_run_answers_500_and_serves_on(web: Any, path: str) -> None:
     assert web.get(path).status_code == 500
     assert web.get("/healthy").json() == SAME
 
