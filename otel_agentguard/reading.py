@@ -51,6 +51,7 @@ _ASSIGNMENT = re.compile(r"^[A-Za-z_]\w*=\S*$")
 _QUOTED = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"")
 _SEPARATORS = re.compile(r"\|\||&&|[|;\n]")
 _SQL_READER = re.compile(r"\s*(?:select|show|describe|desc|explain|with|values)\b", re.IGNORECASE)
+_SQL_SHOWS = re.compile(r"\s*(?:show|describe|desc)\s[^;]*;?\s*$", re.IGNORECASE)
 _SQL_WRITER = re.compile(
     r"\b(?:insert|update|delete|merge|replace\s+into|create|alter|drop|truncate|grant|revoke|call|into\s+outfile|lock|set)\b",
     re.IGNORECASE,
@@ -70,7 +71,9 @@ _GIT_WRITERS = frozenset(
     """.split()
 )
 _COMMANDS = (
-    _READERS | _WRITERS | frozenset("bash cargo docker git go kubectl node perl php python python3 ruby sh".split())
+    _READERS
+    | _WRITERS
+    | frozenset("bash cargo curl docker git go kubectl node perl php python python3 ruby sh tar wget".split())
 )
 _SQL_OBJECTS = r"(?:table|view|index|database|schema|sequence|trigger|function|procedure|user|role|type)\b"
 _SQL_WRITES = re.compile(
@@ -146,7 +149,7 @@ def _form_of_text(text: str, cut: bool) -> Form:
 
 def _text_only_reads(text: str) -> bool:
     if _SQL_READER.match(text) and _looks_like_sql(text):
-        return not _SQL_WRITER.search(_QUOTED.sub("''", text))
+        return _SQL_SHOWS.match(text) is not None or not _SQL_WRITER.search(_QUOTED.sub("''", text))
     return _shell_only_reads(text)
 
 
@@ -177,7 +180,7 @@ def _command_surely_writes(words: list[str]) -> bool:
     head = words[0].rsplit("/", 1)[-1]
     if head == "git":
         verbs = [word for word in words[1:] if not word.startswith("-")]
-        return bool(verbs) and verbs[0] in _GIT_WRITERS
+        return bool(verbs) and verbs[0] in _GIT_WRITERS and verbs[1:2] not in (["list"], ["show"])
     if head in ("sed", "find"):
         rest = " ".join(words[1:])
         runs = _EXEC.findall(f" {rest}")
