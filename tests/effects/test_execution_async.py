@@ -204,10 +204,14 @@ def test_a_claim_that_is_granted_after_a_cancellation_is_given_back(here: Setup)
 def test_a_completion_goes_on_when_its_caller_is_cancelled(here: Setup) -> None:
     async def body(key: str) -> None:
         here.ledger.slow = 0.2
+        has_run.set()
+
+    has_run = asyncio.Event()
 
     async def main() -> State:
         task = asyncio.create_task(here.charge(body))
-        await asyncio.sleep(0.1)
+        await has_run.wait()
+        await asyncio.sleep(0.05)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
