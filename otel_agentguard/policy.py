@@ -123,8 +123,11 @@ class Ladder:
             rung.answer = action
 
     def forgive(self, finding: Finding) -> None:
-        """Let the signature of a finding start anew, after a person allowed it."""
-        self._rungs.pop((finding.check, finding.signature), None)
+        """Let the signature of a finding climb from the bottom again, after a person allowed it."""
+        key = (finding.check, finding.signature)
+        progress = self._rungs[key].progress if key in self._rungs else 0
+        self._rungs[key] = _Rung(0.0, finding.count, progress, finding.step, Action.ALLOW)
+        self._trim()
 
     def remember(self, earlier: Ladder, *, most: int = 64) -> None:
         """Take over the latest signatures of an earlier run of the conversation.

@@ -175,14 +175,14 @@ def test_what_the_application_answered_holds_until_the_next_step() -> None:
     assert (next_step.action, new) == (Action.STOP, True)
 
 
-def test_a_forgiven_signature_starts_anew() -> None:
+def test_a_forgiven_signature_climbs_from_the_bottom_again() -> None:
     ladder = Ladder()
     climb(ladder, range(3, 8))
     ladder.forgive(finding(7, 7))
 
-    again, new = ladder.judge(finding(3, 30), 0, upcoming=False)
+    actions = [action for action, _ in climb(ladder, range(7, 16))]
 
-    assert (again.action, new) == (Action.HINT, True)
+    assert actions == [Action.HINT] * 5 + [Action.BLOCK] * 2 + [Action.STOP] * 2
 
 
 def test_a_later_run_remembers_the_latest_signatures_of_an_earlier_one() -> None:
