@@ -11,6 +11,7 @@ from otel_agentguard.stopwords import STOP_WORDS
 _MIN_CHARS = 3
 _ECHO_WORDS = 8
 _ECHO_TIMES = 4
+_ECHO_CHARS = 4000
 _NEW_SHARE = 0.15
 
 
@@ -82,8 +83,8 @@ class Texts:
         echoes = self._echoes
         if echoes is None:
             said = len(self.answer)
-            echoes = said > _ECHO_WORDS and said <= _ECHO_TIMES * sum(map(len, self.strings))
-            echoes = self._echoes = echoes and _echoes(self.answer, self.asked)
+            echoes = _ECHO_WORDS < said <= min(_ECHO_CHARS, _ECHO_TIMES * sum(map(len, self.strings)))
+            echoes = self._echoes = echoes and _echoes(self.answer, self.asked[:_ECHO_CHARS])
         return echoes
 
 
@@ -106,8 +107,11 @@ def _surely_adds(content: str, asked: str) -> bool:
     pieces = content.lower().split()
     allowed = _NEW_SHARE * len(pieces)
     said = asked.lower()
+    said_words = set(said.split())
     missing: set[str] = set()
     for piece in pieces:
+        if piece in said_words:
+            continue
         word = piece.strip(string.punctuation)
         if word and word not in said and word not in STOP_WORDS:
             missing.add(word)

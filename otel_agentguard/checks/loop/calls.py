@@ -67,7 +67,7 @@ class Calls:
         streak = self._streaks.get(key)
         if streak is None or streak.broken_by(self._marks) or streak.spared_by(self._marks):
             return ()
-        if call.agent not in streak.agents and not streak.own_repeat:
+        if self._past.who(call.agent) not in streak.agents and not streak.own_repeat:
             return ()
         ahead = self._rounds.upcoming(key, call.agent)
         if ahead is not None and (found := self._round_finding(call, ahead)):
@@ -128,7 +128,7 @@ class Calls:
 
     def _recall(self, call: ToolCall, before: Before, digest: bytes) -> Streak:
         """What is known of a call that happened before, but has no streak: it happened once, or long ago."""
-        streak = Streak(before.step, Outcome.OK, {before.agent}, evidence=[before.step])
+        streak = Streak(before.step, Outcome.OK, {before.who}, evidence=[before.step])
         if before.same:
             streak.outcome = call.outcome or Outcome.UNKNOWN
             streak.digest = digest
@@ -138,9 +138,10 @@ class Calls:
 
     def _advance(self, call: ToolCall, streak: Streak, digest: bytes, texts: Texts, *, new: bool) -> Sequence[Finding]:
         marks = self._marks
-        own = call.agent in streak.agents
+        who = self._past.who(call.agent)
+        own = who in streak.agents
         counts = own or streak.own_repeat
-        streak.agents.add(call.agent)
+        streak.agents.add(who)
         streak.own_repeat = streak.own_repeat or own
         broken = streak.broken_by(marks)
         spared = streak.spared_by(marks)

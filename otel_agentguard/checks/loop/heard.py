@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 _TEXT_CHARS = 3000
 _MAX_CHARS = 8000
+_MAX_TEXTS = 32
 
 
 class Heard:
@@ -23,7 +24,7 @@ class Heard:
         content = content[:_TEXT_CHARS]
         self._texts.append((content, from_tool))
         self._chars += len(content)
-        while self._chars > _MAX_CHARS:
+        while self._chars > _MAX_CHARS or len(self._texts) > _MAX_TEXTS:
             self._chars -= len(self._texts.popleft()[0])
 
     def told(self, values: Collection[str], *, by_tools: bool = False) -> bool:

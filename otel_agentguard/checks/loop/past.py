@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from xxhash import xxh3_64_intdigest
+
 from otel_agentguard.checks.loop.packed import PackedMap, PackedSet
 
 _MAX_CALLS = 2048
 _MAX_OUTCOMES = 1024
-_AGENT_BITS = 8
-_STEP_BITS = 24
+_MAX_AGENTS = 64
+_AGENT_BITS = 14
+_STEP_BITS = 21
 _COUNT_BITS = 4
-_DOUBT_BITS = 1
-_OUTCOME_BITS = 27
+_OUTCOME_BITS = 24
 _AGENT_MASK = (1 << _AGENT_BITS) - 1
-_MAX_AGENTS = _AGENT_MASK
 _LAST_STEP = (1 << _STEP_BITS) - 1
 _MAX_COUNT = (1 << _COUNT_BITS) - 1
 _COUNT_AT = _AGENT_BITS + _STEP_BITS
 _ONCE = 1 << _COUNT_AT
 _DOUBT_AT = _COUNT_AT + _COUNT_BITS
 _COUNT_MASK = _MAX_COUNT << _COUNT_AT | 1 << _DOUBT_AT
-_OUTCOME_AT = _DOUBT_AT + _DOUBT_BITS
+_OUTCOME_AT = _DOUBT_AT + 1
 _OUTCOME_MASK = (1 << _OUTCOME_BITS) - 1
 _SPREAD = 0x9E3779B97F4A7C15
 _64_BITS = (1 << 64) - 1
@@ -32,8 +33,8 @@ class Before:
     """The latest time of a call before this one.
 
     Attributes:
-        step: Its step.
-        agent: Who made it.
+        step: Its step, 2,097,151 at most.
+        who: Identity of the agent that made it, of `Past.who`.
         count: How often the call had come to that outcome in a row, at most 15.
         doubted: Something that may have changed it came in between.
         same: It came to the same outcome as this time.
@@ -41,7 +42,7 @@ class Before:
     """
 
     step: int
-    agent: str
+    who: int
     count: int
     doubted: bool
     same: bool
@@ -51,17 +52,16 @@ class Before:
 class Past:
     """The latest outcome of every call, and the outcomes that calls had before.
 
-    One number a call holds, from its low end: who made it, its step, how often it came to its outcome, whether
-    that is in doubt, and 27 bits that identify the outcome. Outcomes before the latest are in a set of their own.
+    One number a call holds, from its low end: 14 bits of who made it, its step, how often it came to its outcome,
+    whether that is in doubt, and 24 bits of the outcome. Outcomes before the latest are in a set of their own.
     """
 
-    __slots__ = ("_latest", "_names", "_numbers", "_outcomes")
+    __slots__ = ("_agents", "_latest", "_outcomes")
 
     def __init__(self) -> None:
         self._latest = PackedMap(_MAX_CALLS, wide=True)
         self._outcomes = PackedSet(_MAX_OUTCOMES)
-        self._numbers: dict[str, int] = {}
-        self._names: list[str] = []
+        self._agents: dict[str, int] = {}
 
     def take(self, key: int, digest: bytes, agent: str, step: int) -> tuple[int, Before | None]:
         """Note a call with its outcome.
@@ -75,15 +75,13 @@ class Past:
         Returns:
             Identity of agent, call and outcome together, and the time before; None for the first time.
         """
-        number = self._numbers.get(agent)
-        if number is None:
-            number = self._number(agent)
+        who = self.who(agent)
         outcome = int.from_bytes(digest[:4], "little") & _OUTCOME_MASK
         token = (key ^ outcome * _SPREAD) & _64_BITS
-        held = outcome << _OUTCOME_AT | _ONCE | (step if step < _LAST_STEP else _LAST_STEP) << _AGENT_BITS | number
+        held = outcome << _OUTCOME_AT | _ONCE | (step if step < _LAST_STEP else _LAST_STEP) << _AGENT_BITS | who
         earlier = self._latest.put(key, held)
         if earlier is None:
-            return number << 64 | token, None
+            return who << 64 | token, None
         latest = earlier >> _OUTCOME_AT
         known = same = latest == outcome
         if not same:
@@ -91,13 +89,13 @@ class Past:
             known = token in self._outcomes
         before = Before(
             step=earlier >> _AGENT_BITS & _LAST_STEP,
-            agent=self._names[earlier & _AGENT_MASK],
+            who=earlier & _AGENT_MASK,
             count=earlier >> _COUNT_AT & _MAX_COUNT,
             doubted=bool(earlier >> _DOUBT_AT & 1),
             same=same,
             known=known,
         )
-        return number << 64 | token, before
+        return who << 64 | token, before
 
     def note_count(self, key: int, count: int, *, doubted: bool) -> None:
         """Note how often the call that was just taken has come to its outcome in a row."""
@@ -106,14 +104,14 @@ class Past:
             count = min(count, _MAX_COUNT)
             self._latest.put(key, held & ~_COUNT_MASK | doubted << _DOUBT_AT | count << _COUNT_AT)
 
-    def _number(self, agent: str) -> int:
-        """A small number for an agent; those beyond 255 share the last one."""
-        number = len(self._names)
-        if number == _MAX_AGENTS:
-            return number - 1
-        self._numbers[agent] = number
-        self._names.append(agent)
-        return number
+    def who(self, agent: str) -> int:
+        """Identity of an agent: 14 bits."""
+        who = self._agents.get(agent)
+        if who is None:
+            if len(self._agents) >= _MAX_AGENTS:
+                self._agents.clear()
+            who = self._agents[agent] = xxh3_64_intdigest(agent.encode("utf-8", "surrogatepass")) & _AGENT_MASK
+        return who
 
     @property
     def size_bytes(self) -> int:

@@ -22,7 +22,7 @@ class Streak:
     Attributes:
         step: When it happened last.
         outcome: How it ended last.
-        agents: Who has made this call.
+        agents: Identities of those who have made this call.
         digest: Identity of its latest result; None while only the first, other one is known.
         tally: Times that each result has come since the streak began.
         count: Times that the latest result has come, results that say no more included.
@@ -41,7 +41,7 @@ class Streak:
 
     step: int
     outcome: Outcome
-    agents: set[str]
+    agents: set[int]
     digest: bytes | None = None
     tally: dict[bytes, int] = field(default_factory=dict)
     count: int = 1
