@@ -1,0 +1,55 @@
+"""Recorded runs with the findings that each must give; a run without any is work that must be left alone.
+
+One run a line: `id`, `steps` in the run log format, and `expect`: step, kind and action of every finding of
+severity `warn` and above. A bug report becomes a line here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from otel_agentguard.checks.loop import LoopCheck
+from otel_agentguard.config import Settings
+from otel_agentguard.findings import Severity
+from otel_agentguard.readers.replay import Replayer
+from otel_agentguard.readers.runlog import RecordedRun, read_file
+
+TRACES = sorted(Path(__file__).with_name("traces").glob("*.jsonl"))
+
+
+def expectations(path: Path) -> Iterator[tuple[str, list[list[object]]]]:
+    for line in path.read_text(encoding="utf-8").splitlines():
+        run = json.loads(line)
+        yield run["id"], run["expect"]
+
+
+@pytest.mark.parametrize("path", TRACES, ids=lambda path: path.stem)
+def test_every_run_gives_the_findings_that_it_must_and_no_others(path: Path) -> None:
+    settings = Settings(checks=("loop",))
+    replayer = Replayer([LoopCheck()], settings)
+    wanted = dict(expectations(path))
+
+    given = {
+        record.id: [
+            [finding.step, str(finding.kind), str(finding.action)]
+            for finding in replayer.replay(record).findings
+            if finding.severity is not Severity.INFO
+        ]
+        for record in read_file(path, settings=settings, unknown=Counter())
+        if isinstance(record, RecordedRun)
+    }
+
+    assert given == wanted
+
+
+def test_there_are_as_many_good_runs_as_loops() -> None:
+    runs = [expect for path in TRACES for _, expect in expectations(path)]
+
+    good = sum(not expect for expect in runs)
+    assert len(runs) >= 200
+    assert good >= len(runs) - good
