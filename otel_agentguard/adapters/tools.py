@@ -13,7 +13,7 @@ from otel_agentguard.current import Scope, scope, within
 from otel_agentguard.dedup.dedup import Dedup
 from otel_agentguard.dedup.rules import Answer, NotKept, Rule, rule_for
 from otel_agentguard.errors import CallBlocked, RunAborted, RunStopped
-from otel_agentguard.events import Outcome, ToolCall
+from otel_agentguard.events import Effect, Outcome, ToolCall
 from otel_agentguard.findings import Finding
 from otel_agentguard.fingerprint import call_digest, result_digest
 from otel_agentguard.guard import Guard, installed
@@ -389,6 +389,8 @@ def event_of(guard: Guard, agent: str, request: ToolRequest, declaration: ToolDe
         call = _plan(guard, declaration).call(agent, (), request.arguments or {})
         if call.arguments is not None or request.arguments is None:
             call.call_id, call.batch = request.call_id, request.batch
+            if call.effect is Effect.UNKNOWN:
+                call.effect = request.effect
             if request.arguments is None:
                 call.arguments = call.fingerprint = None
             return call

@@ -190,6 +190,19 @@ def test_a_declared_function_under_the_tool_counts_once_with_its_own_name_and_ef
     assert through.fingerprint == direct.fingerprint
 
 
+def test_what_a_declaration_leaves_open_the_framework_says(installing: Installing, sink: RecordingSink) -> None:
+    @tool
+    def peek(q: str) -> str:
+        return SAME
+
+    installing()
+
+    with run():
+        look(name="peek", function=peek, effect=Effect.READ)
+
+    assert calls(sink)[0].effect is Effect.READ
+
+
 def test_what_the_ledger_refuses_is_given_to_the_model_as_text(installing: Installing, sink: RecordingSink) -> None:
     ran = []
 
