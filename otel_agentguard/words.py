@@ -6,12 +6,64 @@ every text is signed, because a tool result is read as if the user had written i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
 
 from otel_agentguard.findings import Limits
 
 SIGNATURE = "[agentguard]"
 _NOT_THE_USER = "(a note from the guard of this run, not from the user)"
+_NUMBER = re.compile(r"\d[\d,.]*(?<=\d)")
+
+Translate = Callable[[str], str]
+"""Gets one sentence or clause in English, gives it in the language of the model's user."""
+
+_logger = logging.getLogger("otel_agentguard")
+_translate: Translate | None = None
+
+
+def translate_with(translate: Translate | None) -> Translate | None:
+    """Have every text for the model go through a translation; the signature stays as it is.
+
+    What the translation raises is logged, and the text stays English.
+
+    Args:
+        translate: The translation; None for English.
+
+    Returns:
+        The translation that held before.
+    """
+    global _translate
+    earlier, _translate = _translate, translate
+    return earlier
+
+
+def by_sentence(translations: Mapping[str, str]) -> Translate:
+    """A translation from a table of whole sentences, the numbers in them as `{}`.
+
+    Args:
+        translations: `"Same request as step {}, same answer (time {})."` to
+            `"Gleiche Anfrage wie Schritt {}, gleiche Antwort ({}. Mal)."`; `{0}` and `{1}` reorder them.
+            A sentence that is missing stays English.
+    """
+
+    def translate(sentence: str) -> str:
+        numbers = _NUMBER.findall(sentence)
+        known = translations.get(_NUMBER.sub("{}", sentence))
+        return sentence if known is None else known.format(*numbers)
+
+    return translate
+
+
+def _said(sentence: str) -> str:
+    if _translate is None:
+        return sentence
+    try:
+        return _translate(sentence)
+    except Exception:
+        _logger.exception("agentguard: a text could not be translated; it stays English")
+        return sentence
 
 
 def steps(numbers: Sequence[int]) -> str:
@@ -23,7 +75,7 @@ def steps(numbers: Sequence[int]) -> str:
 
 def to_model(known: str, advice: str) -> str:
     """A signed note: what is known, then what to do next."""
-    return f"{SIGNATURE} {known} {advice} {_NOT_THE_USER}"
+    return f"{SIGNATURE} {_said(known)} {_said(advice)} {_said(_NOT_THE_USER)}"
 
 
 def repeated_call(earlier: int, count: int, *, changed: str = "unchanged", empty: bool = False) -> str:
@@ -131,7 +183,7 @@ def effect_again(earlier: int, *, certain: bool) -> str:
 
 def known_so_far() -> str:
     """The first line of what a run knows already."""
-    return f"{SIGNATURE} What this run has done already {_NOT_THE_USER}:"
+    return f"{SIGNATURE} {_said('What this run has done already')} {_said(_NOT_THE_USER)}:"
 
 
 def already_read(
@@ -167,7 +219,7 @@ def already_called(tool: str, count: int, first: int, last: int) -> str:
 def calls_so_far(calls: int, executed: int, saved: int) -> str:
     """The last line of what a run knows already."""
     answered = f", {saved} answered from what was known" if saved else ""
-    return f"Tool calls so far: {calls}, {executed} executed{answered}."
+    return _said(f"Tool calls so far: {calls}, {executed} executed{answered}.")
 
 
 def from_earlier_session(
@@ -215,8 +267,8 @@ def _shortened(text: str, most: int = 200) -> str:
 def refused(note: str, earlier_result: str | None) -> str:
     """Text in place of a call that was not run."""
     if earlier_result is None:
-        return f"{note}\nThe call was not run again."
-    return f"{note}\nThe call was not run again. Its earlier result:\n{earlier_result}"
+        return f"{note}\n{_said('The call was not run again.')}"
+    return f"{note}\n{_said('The call was not run again. Its earlier result:')}\n{earlier_result}"
 
 
 def to_people(what: str, evidence: Sequence[int], setting: str, limits: Limits) -> str:
