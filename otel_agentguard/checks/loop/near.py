@@ -34,6 +34,8 @@ _MAX_CHARS = 8000
 _QUOTED = re.compile(r"'[^'\n]{0,80}'|\"[^\"\n]{0,80}\"|`[^`\n]{0,80}`|\[[^\]\n]{0,80}\]")
 
 _TEXTLESS = b"?"
+_ECHO = b"="
+_ECHO_CHARS = 200
 _WORD = re.compile(r"[\w#]+")
 
 
@@ -131,7 +133,8 @@ class Near:
             links = [(max(likest, Likeness.TOKEN), member) for likest, member in links]
         likest = min(likest for likest, _ in links)
         latest, family.named = family.members[-1].form, named
-        joined = self._join(family, call, links, form)
+        acknowledged = not failing and acknowledges(texts.answer)
+        joined = self._join(family, call, links, form, acknowledged=acknowledged)
         self._keep(key, family)
         return self._judge(family, call, texts, joined, latest, likest, failing=failing)
 
@@ -145,6 +148,8 @@ class Near:
         if failing:
             masked = text.text_of(texts.masked, 2 * _MASKED_CHARS)
             return _digest(_only_words(_QUOTED.sub(" ", masked))) + b"!", _digest(_only_words(masked))
+        if _says_back(texts):
+            return _ECHO, b""
         return _digest("\n".join(sorted(texts.bare.split("\n")))), b""
 
     def _adopt_textless(self, key: tuple[str, bytes], form: Form, named: bytes) -> _Family | None:
@@ -177,12 +182,22 @@ class Near:
         if (family := self._families.pop(key, None)) is not None:
             self._kept_chars -= family.size
 
-    def _join(self, family: _Family, call: ToolCall, links: Sequence[tuple[Likeness, _Member]], form: Form) -> _Member:
+    def _join(
+        self,
+        family: _Family,
+        call: ToolCall,
+        links: Sequence[tuple[Likeness, _Member]],
+        form: Form,
+        *,
+        acknowledged: bool,
+    ) -> _Member:
         changed = self._marks.stir if call.outcome is not Outcome.OK else self._marks.doubt
         family.doubted = family.doubted or changed > family.step
         if self._marks.news > family.step:
+            # Work went on in between: unrelated calls have nothing in common then, nor have acknowledged records.
+            apart = Likeness.ENTITY if acknowledged else Likeness.OTHER
             for member in family.members:
-                member.counts[Likeness.OTHER] = 0
+                member.counts[apart:] = [0] * (len(Likeness) - apart)
         counts = [
             1 + max((member.counts[kind] for likest, member in links if likest <= kind), default=0)
             for kind in range(len(Likeness))
@@ -266,6 +281,13 @@ class Near:
             count=count,
             score=0.8,
         )
+
+
+def _says_back(texts: Texts) -> bool:
+    """Whether a short answer is made of the caller's own words alone, such as that of a command that prints them."""
+    if not 0 < len(texts.answer) <= _ECHO_CHARS or not texts.strings:
+        return False
+    return text.is_echo(texts.answer, texts.asked[:_MASKED_CHARS])
 
 
 def _only_words(masked: str) -> str:

@@ -35,6 +35,7 @@ _SHARED_UNSPACED = 0.3  # half of the pairs of characters straddle two words, an
 _ITEM_WORDS = 2
 _CLOSE_MEANING = 0.6
 _NEW_SHARE = 0.15
+_FEW_LINES = 3
 _QUESTION_CHARS = 600
 _VALUE_CHARS = 80
 _ANSWER_CHARS = 4000
@@ -125,7 +126,8 @@ class _Subject(Asked):
                 if known is None:
                     known = set(_plain_words("\n".join(self.read)))
                 said = _plain_words(told.content)
-                adds = len(said - known - STOP_WORDS) > _NEW_SHARE * len(said)
+                fresh = said - known - STOP_WORDS
+                adds = len(fresh) > _NEW_SHARE * len(said) or _has_new_line(told.content, fresh)
                 known |= said
                 idle += not adds and self.count > 0
                 self.read.append(told.content)
@@ -284,6 +286,14 @@ def _about(question: str) -> frozenset[str]:
 def _names(question: str) -> frozenset[str]:
     """The parts of what a question names, folded to one case."""
     return frozenset(part for name in text.names(question) for part in _PARTS.findall(name.casefold()))
+
+
+def _has_new_line(content: str, fresh: frozenset[str]) -> bool:
+    """Whether a line of several is mostly new, as one more entry of a list is."""
+    lines = content.split("\n")
+    if not fresh or len(lines) < _FEW_LINES:
+        return False
+    return any(2 * len(told & fresh) >= len(told) > 0 for told in (_plain_words(line) - STOP_WORDS for line in lines))
 
 
 def _plain_words(content: str) -> frozenset[str]:
