@@ -110,16 +110,18 @@ def test_a_page_can_be_compressed(server: MetricsServer, get: Get) -> None:
 
 
 def test_a_stopped_server_frees_its_port_and_its_thread(sink: PrometheusSink) -> None:
-    threads = threading.active_count()
+    before = set(threading.enumerate())
     server = MetricsServer(0, sink.registry)
     server.start()
     port = server.port
+    started = set(threading.enumerate()) - before
 
     server.stop()
     server.stop()
 
     assert not listens(port)
-    assert threading.active_count() == threads
+    assert started
+    assert not any(thread.is_alive() for thread in started)
     with MetricsServer(port, sink.registry) as again:
         assert listens(again.port)
 
