@@ -29,6 +29,7 @@ from otel_agentguard.events import Handoff, ModelCall, ToolCall
 from otel_agentguard.testing import RecordingSink
 
 SESSIONS: dict[str, SQLiteSession] = {}
+OPENED: list[SQLiteSession] = []
 
 
 @pytest.fixture(autouse=True)
@@ -132,7 +133,16 @@ class TestOpenAIAgents(AdapterContract):
 
 
 def session(name: str) -> SQLiteSession:
-    return SQLiteSession(name)
+    OPENED.append(SQLiteSession(name))
+    return OPENED[-1]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _closed_sessions() -> Iterator[None]:
+    yield
+    SESSIONS.clear()
+    while OPENED:
+        OPENED.pop().close()
 
 
 def test_handoffs_are_told_and_calls_belong_to_the_agent_that_has_control(
