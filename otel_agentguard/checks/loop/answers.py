@@ -83,7 +83,7 @@ class Texts:
         echoes = self._echoes
         if echoes is None:
             said = len(self.answer)
-            echoes = _ECHO_WORDS < said <= min(_ECHO_CHARS, _ECHO_TIMES * sum(map(len, self.strings)))
+            echoes = _ECHO_WORDS < said <= _ECHO_CHARS and said <= _ECHO_TIMES * sum(map(len, self.strings))
             echoes = self._echoes = echoes and _echoes(self.answer, self.asked[:_ECHO_CHARS])
         return echoes
 

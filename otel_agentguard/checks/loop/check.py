@@ -102,7 +102,7 @@ class LoopRun:
         """The exact layer comes last because it notes what the call changed; its findings win."""
         texts = Texts(call)
         near = self._near.after(call, texts) if self._near is not None else ()
-        semantic = self._semantic(call, texts)
+        semantic = self._semantic(call, texts) if self._subjects is not None else ()
         exact = self._calls.after(call, texts)
         if not near and not semantic:
             return exact

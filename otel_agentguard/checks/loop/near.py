@@ -7,6 +7,7 @@ recent calls of the same tool with the same outcome, so a healthy run pays for o
 from __future__ import annotations
 
 import re
+import string
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -35,6 +36,7 @@ _QUOTED = re.compile(r"'[^'\n]{0,80}'|\"[^\"\n]{0,80}\"|`[^`\n]{0,80}`|\[[^\]\n]
 
 _TEXTLESS = b"?"
 _ECHO = b"="
+_ECHO_MIN_CHARS = 8
 _ECHO_CHARS = 200
 _WORD = re.compile(r"[\w#]+")
 
@@ -285,9 +287,11 @@ class Near:
 
 def _says_back(texts: Texts) -> bool:
     """Whether a short answer is made of the caller's own words alone, such as that of a command that prints them."""
-    if not 0 < len(texts.answer) <= _ECHO_CHARS or not texts.strings:
+    answer = texts.answer
+    if not _ECHO_MIN_CHARS <= len(answer) <= _ECHO_CHARS or not texts.strings:
         return False
-    return text.is_echo(texts.answer, texts.asked[:_MASKED_CHARS])
+    asked = texts.asked[:_MASKED_CHARS]
+    return all(word.strip(string.punctuation) in asked for word in answer.split()) and text.is_echo(answer, asked)
 
 
 def _only_words(masked: str) -> str:

@@ -51,7 +51,8 @@ class PackedSet:
         if self._buckets < self._max_buckets:
             self._grow()
             return self.add(key)
-        _renew(keys, first, 0, key)
+        keys[first : first + _LAST] = bucket[1:]
+        keys[first + _LAST] = key
         return True
 
     def __contains__(self, key: int) -> bool:
@@ -127,8 +128,11 @@ class PackedMap:
         if self._buckets < self._max_buckets:
             self._grow()
             return self.put(key, value, replace=replace)
-        _renew(self._values, first, 0, value)
-        _renew(keys, first, 0, key)
+        values, last = self._values, first + _LAST
+        keys[first:last] = bucket[1:]
+        keys[last] = key
+        values[first:last] = values[first + 1 : last + 1]
+        values[last] = value
         return None
 
     def _grow(self) -> None:

@@ -290,10 +290,14 @@ def _names(question: str) -> frozenset[str]:
 
 def _has_new_line(content: str, fresh: frozenset[str]) -> bool:
     """Whether a line of several is mostly new, as one more entry of a list is."""
-    lines = content.split("\n")
-    if not fresh or len(lines) < _FEW_LINES:
+    if not fresh or content.count("\n") < _FEW_LINES - 1:
         return False
-    return any(2 * len(told & fresh) >= len(told) > 0 for told in (_plain_words(line) - STOP_WORDS for line in lines))
+    for line in content.lower().split("\n"):
+        if any(word in line for word in fresh):
+            told = _plain_words(line) - STOP_WORDS
+            if 2 * len(told & fresh) >= len(told) > 0:
+                return True
+    return False
 
 
 def _plain_words(content: str) -> frozenset[str]:
