@@ -1,7 +1,8 @@
-"""Recorded runs with the findings that each must give; a run without any is work that must be left alone.
+"""Runs with the findings that each gives; a run without any is work that must be left alone, or a known miss.
 
 One run a line: `id`, `steps` in the run log format, and `expect`: step, kind and action of every finding of
-severity `warn` and above. A bug report becomes a line here.
+severity `warn` and above. A bug report becomes a line here. Some expectations were set after seeing what the
+package does, so agreement here guards against change and is no measure of detection.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from otel_agentguard.config import Settings
 from otel_agentguard.findings import Severity
 from otel_agentguard.readers.replay import Replayer
 from otel_agentguard.readers.runlog import RecordedRun, read_file
+
+MISSED = {"ls-spelled"}
+"""Loops that nothing is found in; the day one is found, its line gets the findings."""
 
 TRACES = sorted(Path(__file__).with_name("traces").glob("*.jsonl"))
 
@@ -48,8 +52,9 @@ def test_every_run_gives_the_findings_that_it_must_and_no_others(path: Path) -> 
 
 
 def test_there_are_as_many_good_runs_as_loops() -> None:
-    runs = [expect for path in TRACES for _, expect in expectations(path)]
+    runs = {name: expect for path in TRACES for name, expect in expectations(path)}
 
-    good = sum(not expect for expect in runs)
+    good = sum(not expect for name, expect in runs.items() if name not in MISSED)
+    assert MISSED <= runs.keys()
     assert len(runs) >= 200
     assert good >= len(runs) - good
