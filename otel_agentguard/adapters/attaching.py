@@ -60,7 +60,8 @@ class Adapter:
         self._guard: Guard | None = None
         self._put_in: dict[Part, Patches] = {}
         self._known: set[Part] = set()
-        self._waits_for: set[str] = set()
+        self._watched: set[str] = set()
+        self._complete: set[str] = set()
 
     @property
     def attached(self) -> tuple[Part, ...]:
@@ -79,14 +80,12 @@ class Adapter:
         """
         with self._lock:
             self._guard = guard
-            modules = dict.fromkeys(part.module for part in self.entry.parts)
-            new = [name for name in modules if name not in self._waits_for]
-            self._waits_for.update(new)
-        for name in modules:
-            if name in new:
-                wrapt.register_post_import_hook(partial(self._imported, name), name)
-            elif name in sys.modules:
-                self._imported(name, sys.modules[name])
+            modules = dict.fromkeys(name for part in self.entry.parts for name in (part.module, part.hook_module))
+            new = [name for name in modules if name not in self._watched]
+            self._watched.update(new)
+        for name in new:
+            wrapt.register_post_import_hook(partial(self._imported, name), name)
+        self._put_in_all()
         return self.detach
 
     def detach(self) -> None:
@@ -102,12 +101,17 @@ class Adapter:
         """What would be put in, part by part; nothing is imported."""
         return [look_at(part) for part in self.entry.parts]
 
-    def _imported(self, name: str, module: ModuleType) -> None:
+    def _imported(self, name: str, _: ModuleType) -> None:
+        with self._lock:
+            self._complete.add(name)
+        self._put_in_all()
+
+    def _put_in_all(self) -> None:
         with self._lock:
             guard = self._guard
-            parts = [part for part in self.entry.parts if part.module == name and part not in self._known]
             if guard is None:
                 return
+            parts = [part for part in self.entry.parts if part.module in self._complete and part not in self._known]
             self._known.update(parts)
         for part in parts:
             # Without the lock: imports take locks of their own, and their holders come here.
@@ -125,13 +129,23 @@ class Adapter:
             return None
         patches = Patches()
         try:
-            module, _, function = part.hook.partition(":")
-            getattr(import_module(module), function)(patches)
+            module = import_module(part.hook_module)
+            if self._comes_later(part):
+                return None
+            getattr(module, part.hook_function)(patches)
         except Exception as exc:
             patches.undo()
             guard.engine.failed(f"adapter {self.entry.name}", exc)
             return None
         return patches
+
+    def _comes_later(self, part: Part) -> bool:
+        """Whether the hook's own module is being imported still and has asked for the framework; its end asks again."""
+        with self._lock:
+            if part.hook_module in self._complete:
+                return False
+            self._known.discard(part)
+            return True
 
 
 def adapters() -> Mapping[str, Adapter]:

@@ -13,14 +13,23 @@ class Part:
         module: The module; not imported for the adapter's sake.
         distribution: The distribution that it comes from.
         versions: The versions that the part was run with, as a specifier: `>=1.2,<3`.
-        hook: `package.module:function`; called with `Patches`, it puts the part in. That module must not import
-            `module` of another part that it hooks too, since it would then be asked for before it is complete.
+        hook: `package.module:function`; called with `Patches`, it puts the part in.
     """
 
     module: str
     distribution: str
     versions: str
     hook: str
+
+    @property
+    def hook_module(self) -> str:
+        """The module of the hook."""
+        return self.hook.partition(":")[0]
+
+    @property
+    def hook_function(self) -> str:
+        """The name of the hook in its module."""
+        return self.hook.partition(":")[2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

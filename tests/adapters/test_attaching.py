@@ -156,10 +156,9 @@ def test_every_adapter_has_its_hooks_where_the_table_says() -> None:
 
     for part in installed:
         importlib.import_module(part.module)
-        module, _, function = part.hook.partition(":")
         patches = Patches()
         try:
-            getattr(importlib.import_module(module), function)(patches)
+            getattr(importlib.import_module(part.hook_module), part.hook_function)(patches)
             assert len(patches) > 0, part.hook
         finally:
             patches.undo()
