@@ -240,6 +240,6 @@ def _command_only_reads(full: str, hidden: str) -> bool:
     if head == "find":
         return all(command in _READERS - _RUNS_ANOTHER for command in _EXEC.findall(rest))
     if head in _RUNS_ANOTHER:
-        called = [word for word in words[1:] if not word.startswith("-") and not word[0].isdigit() and word != "{}"]
+        called = [word for word in words[1:] if not word.startswith("-") and not word[0].isdecimal() and word != "{}"]
         return not called or (called[0] in _READERS - _RUNS_ANOTHER and called[0] not in _WRITING_FLAGS)
     return True

@@ -322,7 +322,7 @@ def _mask_ids(text: str) -> str:
 
 def _is_id(run: str) -> bool:
     if len(run) >= _MIXED_ID_CHARS:
-        return not run.isdigit() and not run.isalpha()
+        return not run.isdecimal() and not run.isalpha()
     return len(run) >= _HEX_ID_CHARS and _HEX_RUN.fullmatch(run) is not None
 
 

@@ -217,7 +217,7 @@ class MemoryGate:
             return Verdict.UNSUPPORTED, Reason.VALUE_OF_SOMETHING_ELSE
         if lost:
             return Verdict.UNVERIFIABLE, Reason.EVIDENCE_UNKNOWN
-        digits = any(character.isdigit() for value in support.missing for character in value)
+        digits = any(character.isdecimal() for value in support.missing for character in value)
         if not digits and in_other_language(claim, self.observations):
             return Verdict.UNVERIFIABLE, Reason.OTHER_LANGUAGE
         if not self.observations.latest(EVIDENCE, most=1):

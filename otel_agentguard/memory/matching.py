@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 
 from otel_agentguard.memory.claims import Clause, Item
-from otel_agentguard.memory.lexicon import CJK_DONE, DEED_WORDS, DONE_FORMS, MONTHS
+from otel_agentguard.memory.lexicon import CJK_DONE, DONE_FORMS, MONTHS
 from otel_agentguard.memory.stems import is_stop_word
 from otel_agentguard.memory.text import Polarity, Token, TokenKind, Word, read
 
@@ -153,10 +153,6 @@ class Reading:
             if done and not token.asked and token.polarity is not Polarity.NEGATED:
                 return True
         return any(of == deed and phrase in self.text for phrase, of in CJK_DONE.items())
-
-    def names_deed(self, deed: str) -> bool:
-        """Whether it names a deed in whatever form."""
-        return any(DEED_WORDS.get(token.word.text.casefold()) == deed for token in self._tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,7 +428,7 @@ def _renamed(clause: Clause, found: set[int], reading: Reading) -> bool:
 def _runs_of_digits(text: str) -> list[str]:
     runs, run = [], ""
     for character in text + " ":
-        if character.isdigit():
+        if character.isdecimal():
             run += character
         elif run:
             runs.append(run.lstrip("0") or "0")

@@ -44,7 +44,7 @@ def _hashed(key: str) -> int:
 def _keys(chunk: str) -> set[str]:
     keys: set[str] = set()
     for word in _INDEXED.findall(chunk.casefold()):
-        if word[0].isdigit():
+        if word[0].isdecimal():
             keys.update(_numeric_keys(word))
         elif CJK_RUN.match(word):
             keys.update(SYNONYM_PAIRS.get(pair, pair) for pair in pairs(word))
@@ -57,7 +57,7 @@ def _keys(chunk: str) -> set[str]:
 
 @lru_cache(maxsize=16_384)
 def _numeric_keys(word: str) -> tuple[str, ...]:
-    if word.isdigit():
+    if word.isdecimal():
         return number_forms(word)
     if re.fullmatch(r"\d[\d.,]*\d", word):
         return (*number_forms(word), *(part.lstrip("0") or "0" for part in re.findall(r"\d+", word)))

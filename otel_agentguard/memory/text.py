@@ -417,7 +417,7 @@ def _number(text: str, unit: str = "", currency: str = "", *, written: str | Non
     digits = text.removesuffix(unit).removeprefix(currency)
     forms = number_forms(digits)
     if unit in ("k", "K"):
-        forms = tuple(canonical(Decimal(form) * 1000) for form in forms if form.replace(".", "", 1).isdigit())
+        forms = tuple(canonical(Decimal(form) * 1000) for form in forms if form.replace(".", "", 1).isdecimal())
         unit = ""
     unit = unit or currency
     return Word(
@@ -451,12 +451,12 @@ def _with_dates(tokens: list[Token]) -> list[Token]:
 
 def _small(tokens: list[Token], at: int) -> int | None:
     form = _bare_form(tokens, at)
-    return int(form) if form.isdigit() and 1 <= int(form) <= 31 else None
+    return int(form) if form.isdecimal() and 1 <= int(form) <= 31 else None
 
 
 def _year(tokens: list[Token], at: int) -> int | None:
     form = _bare_form(tokens, at)
-    return int(form) if form.isdigit() and 1900 <= int(form) <= 2200 else None
+    return int(form) if form.isdecimal() and 1900 <= int(form) <= 2200 else None
 
 
 def _bare_form(tokens: list[Token], at: int) -> str:

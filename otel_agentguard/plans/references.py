@@ -87,14 +87,14 @@ class StepIndex:
     def __init__(self, ids: Sequence[str]) -> None:
         self.ids = tuple(ids)
         places = {name: place for place, name in reversed(list(enumerate(ids)))}
-        named = [name for name in ids if not name.isdigit()]
-        self.hashed = any(name[:1] == "E" and name[1:].isdigit() for name in named)
+        named = [name for name in ids if not name.isdecimal()]
+        self.hashed = any(name[:1] == "E" and name[1:].isdecimal() for name in named)
         for name in named:
             places.setdefault(fold(name), places[name])
             match = _TRAILING_NUMBER.fullmatch(name)
             if match is not None:
                 places.setdefault(match[1].lstrip("0") or "0", places[name])
-        if named and not any(key.isdigit() for key in places):
+        if named and not any(key.isdecimal() for key in places):
             for place in range(len(ids)):
                 places.setdefault(str(place + 1), place)
         self._places = places
@@ -103,7 +103,7 @@ class StepIndex:
         """Place of the step, from 0; None when there is no such step."""
         places = self._places
         place = places.get(target)
-        if place is None and not target.isdigit():
+        if place is None and not target.isdecimal():
             place = places.get(fold(target))
             if place is None and (match := _TRAILING_NUMBER.fullmatch(target)):
                 place = places.get(match[1].lstrip("0") or "0")
@@ -193,20 +193,20 @@ def _mentions(text: str, path: Path, index: StepIndex) -> list[Reference]:
     for sign, pattern, always in (("$", _DOLLAR, False), ("#E", _HASH, index.hashed)):
         if sign in text:
             for match in pattern.finditer(text):
-                certain = always or not match[0][1:].isdigit() or match[0] == text.strip()
+                certain = always or not match[0][1:].isdecimal() or match[0] == text.strip()
                 if certain or index.find(match[1]) is not None:
                     found.append(Reference(match[1], path, match[0], certain))
     return found
 
 
 def _braced_target(mention: str, inner: str, index: StepIndex) -> str | None:
-    if inner[:5] == "step_" and inner[5:].isdigit():
+    if inner[:5] == "step_" and inner[5:].isdecimal():
         return inner[5:]
     numbered = _NUMBERED.fullmatch(inner) or _BARE_DOLLAR.fullmatch(mention)
     if numbered is not None:
         return numbered[1]
     head = _HEAD.match(inner)
-    if head is not None and not head[1].isdigit() and index.find(head[1]) is not None:
+    if head is not None and not head[1].isdecimal() and index.find(head[1]) is not None:
         return head[1]
     return None
 
@@ -220,7 +220,7 @@ def _ref_target(value: Mapping[str, object], index: StepIndex) -> str | None:
     if text.startswith(("#/", "http:", "https:")):
         match = re.fullmatch(r"#/steps/([\w\-]+)(?:/.*)?", text)
         return match[1] if match else None
-    if text.isdigit():
+    if text.isdecimal():
         return text
     numbered = _NUMBERED.fullmatch(text)
     if numbered is not None:

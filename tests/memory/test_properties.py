@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from memory_runs import tool, user, verdict, write
@@ -129,3 +130,16 @@ def test_no_value_makes_the_gate_fail(value: object) -> None:
     assert gate.failures == 0
     assert judgement is not None
     assert judgement.verdict in set(Verdict)
+
+
+@pytest.mark.parametrize("digit", ["²", "❶", "①", "½", "Ⅷ", "四", "٣", "৪", "𝟜"])
+@pytest.mark.parametrize("shape", ["{}", "{}5", "5{}", "1.{}", "{}k", "v{}.{}", "on {} May", "in {}"])
+def test_digits_of_every_script_can_be_stored(digit: str, shape: str) -> None:
+    value = shape.replace("{}", digit)
+    gate = MemoryGate("run")
+    gate.submit(tool({value: value}))
+
+    judgement = gate.submit(Memory(operation=MemoryOperation.UPDATE, key=value, value={value: f"It is {value}."}))
+
+    assert gate.failures == 0
+    assert judgement is not None
