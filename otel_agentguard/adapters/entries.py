@@ -10,7 +10,6 @@ from weakref import WeakKeyDictionary
 
 from opentelemetry import context, trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Status, StatusCode
 
 from otel_agentguard.adapters.contract import Carrier, EntryRequest
 from otel_agentguard.current import SCOPE_KEY, Scope, scope
@@ -19,14 +18,11 @@ from otel_agentguard.events import Handoff, Message, Trigger, Turn
 from otel_agentguard.fingerprint import digest, text_digest
 from otel_agentguard.guard import Guard, installed
 from otel_agentguard.runs import Run
-from otel_agentguard.seams.step import Step, error_type, stopped
+from otel_agentguard.seams.step import Step, end_agent_span, stopped
 from otel_agentguard.seams.streams import relaying, relaying_async
 from otel_agentguard.seams.turns import take_turn
 from otel_agentguard.semconv import (
-    AGENTGUARD_RUN_ID,
-    ERROR_TYPE,
     GEN_AI_AGENT_NAME,
-    GEN_AI_CONVERSATION_ID,
     GEN_AI_OPERATION_NAME,
     OPERATION_INVOKE_AGENT,
     SPAN_INVOKE_AGENT,
@@ -250,17 +246,7 @@ class Entered:
 
     def _end(self, error: BaseException | None) -> None:
         self.park()
-        try:
-            if self._span.is_recording():
-                self._span.set_attribute(AGENTGUARD_RUN_ID, self.run.run_id)
-                if self.run.info.conversation is not None:
-                    self._span.set_attribute(GEN_AI_CONVERSATION_ID, self.run.info.conversation)
-                if error is not None:
-                    self._span.set_attribute(ERROR_TYPE, error_type(error))
-                    self._span.set_status(Status(StatusCode.ERROR, error_type(error)))
-            self._span.end()
-        except Exception as exc:
-            self._guard.engine.failed("span", exc)
+        end_agent_span(self._guard, self._span, self.run, error)
         if self._ends_run:
             self._guard.engine.close(self.run, failed=error is not None)
 

@@ -20,8 +20,8 @@ from mcp_types import CallToolResult, TextContent
 from otel_agentguard.adapters.contract import Reading, ToolRequest
 from otel_agentguard.adapters.patching import Patches
 from otel_agentguard.adapters.tools import ToolSeam
+from otel_agentguard.annotations import effect_of_annotations
 from otel_agentguard.current import scope
-from otel_agentguard.dedup.classes import effect_of_annotations
 from otel_agentguard.errors import RunAborted
 from otel_agentguard.events import Effect
 from otel_agentguard.fingerprint import call_digest

@@ -385,17 +385,17 @@ def event_of(guard: Guard, agent: str, request: ToolRequest, declaration: ToolDe
     The call of a declared tool has the identity that it has where the program calls it directly.
     """
     settings = guard.settings.tools.get(request.tool)
+    effect = settings.effect if settings is not None else None
     if declaration is not None:
         call = _plan(guard, declaration).call(agent, (), request.arguments or {})
         if call.arguments is not None or request.arguments is None:
             call.call_id, call.batch = request.call_id, request.batch
-            if call.effect is Effect.UNKNOWN:
+            if effect is None and call.effect is Effect.UNKNOWN:
                 call.effect = request.effect
             if request.arguments is None:
                 call.arguments = call.fingerprint = None
             return call
     ignore = frozenset(settings.ignore) if settings is not None else frozenset()
-    effect = settings.effect if settings is not None else None
     return ToolCall(
         agent=agent,
         at_s=guard.engine.now_s(),

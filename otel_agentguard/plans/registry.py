@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from otel_agentguard.annotations import effect_of_annotations
 from otel_agentguard.errors import ConfigError
 from otel_agentguard.events import Effect, ToolSpec
 from otel_agentguard.plans.functions import parameters_schema
@@ -71,7 +72,7 @@ class ToolRegistry(Mapping[str, ToolSpec]):
 
         Args:
             tools: `ListToolsResult`, its JSON form, or the tools of it; objects or dicts. Of the hints,
-                which a server may say what it likes in, only `readOnlyHint` is taken over.
+                which a server may say what it likes in, only a `readOnlyHint` that no other denies is taken over.
         """
         return cls(_from_mcp(tool) for tool in _members(tools, "tools", "from_mcp"))
 
@@ -178,12 +179,16 @@ def _from_function(function: Callable[..., object]) -> ToolSpec:
 
 def _from_mcp(tool: object) -> ToolSpec:
     schema = _first(tool, "inputSchema", "input_schema") or {}
-    read_only = _first(_first(tool, "annotations") or {}, "readOnlyHint", "read_only_hint")
+    annotations = _first(tool, "annotations") or {}
+    hints = {
+        "readOnlyHint": _first(annotations, "readOnlyHint", "read_only_hint"),
+        "destructiveHint": _first(annotations, "destructiveHint", "destructive_hint"),
+    }
     return ToolSpec(
         name=_name(tool, "from_mcp"),
         schema=_schema_object(schema),
         description=str(_first(tool, "description") or ""),
-        effect=Effect.READ if read_only is True else Effect.UNKNOWN,
+        effect=effect_of_annotations(hints),
     )
 
 

@@ -253,7 +253,7 @@ def _points_at_something(schema: Any, pointer: str) -> bool:
         part = part.replace("~1", "/").replace("~0", "~").replace("%25", "%")
         if isinstance(schema, dict) and part in schema:
             schema = schema[part]
-        elif isinstance(schema, list) and part.isdigit() and int(part) < len(schema):
+        elif isinstance(schema, list) and part.isdecimal() and int(part) < len(schema):
             schema = schema[int(part)]
         else:
             return False

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import TypeVar
 
+from otel_agentguard.annotations import effect_of_annotations
 from otel_agentguard.config import Settings, ToolSettings
 from otel_agentguard.errors import ReadError
 from otel_agentguard.events import (
@@ -145,7 +146,8 @@ class StepDecoder:
         effect = self._one_of(Effect, "effect", step.get("effect"), Effect.UNKNOWN)
         if effect is Effect.UNKNOWN and spec is not None:
             effect = spec.effect
-        return _effect_of_hints(step.get("hints")) if effect is Effect.UNKNOWN else effect
+        hints = step.get("hints")
+        return effect_of_annotations(hints) if effect is Effect.UNKNOWN and isinstance(hints, dict) else effect
 
     def _outcome(self, step: _Step) -> Outcome:
         ended = Outcome.FAILED if step.get("is_error") is True else Outcome.OK
@@ -267,21 +269,6 @@ class StepDecoder:
         except ValueError:
             self._unknown[f"{what} {value!r}"] += 1
             return members("unknown")
-
-
-def _effect_of_hints(hints: object) -> Effect:
-    """The effect that MCP annotations suggest; they are a prior, and nobody else has spoken."""
-    if not isinstance(hints, dict):
-        return Effect.UNKNOWN
-    match hints.get("readOnlyHint"), hints.get("openWorldHint"):
-        case True, _:
-            return Effect.READ
-        case False, True:
-            return Effect.SIDE_EFFECT
-        case False, False:
-            return Effect.WRITE
-        case _:
-            return Effect.UNKNOWN
 
 
 def _schema(entry: Mapping[str, object]) -> Mapping[str, object]:

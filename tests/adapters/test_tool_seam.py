@@ -203,6 +203,23 @@ def test_what_a_declaration_leaves_open_the_framework_says(installing: Installin
     assert calls(sink)[0].effect is Effect.READ
 
 
+@pytest.mark.parametrize("said", [Effect.PURE, Effect.WRITE, Effect.UNKNOWN])
+@pytest.mark.parametrize("is_declared", [True, False])
+def test_what_the_settings_say_of_a_tool_beats_its_declaration_and_the_framework(
+    installing: Installing, sink: RecordingSink, said: Effect, is_declared: bool
+) -> None:
+    @tool(effect=Effect.WRITE)
+    def peek(q: str) -> str:
+        return SAME
+
+    installing(tools={"peek": {"effect": said.value}})
+
+    with run():
+        look(name="peek", function=peek if is_declared else None, effect=Effect.READ)
+
+    assert calls(sink)[0].effect is said
+
+
 def test_what_the_ledger_refuses_is_given_to_the_model_as_text(installing: Installing, sink: RecordingSink) -> None:
     ran = []
 
