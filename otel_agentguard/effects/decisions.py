@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
 
-from otel_agentguard.effects.ledger import SETTLED, ClaimRequest, EffectRecord, Liveness, State
+from otel_agentguard.effects.ledger import SETTLED, EffectRecord, Liveness, State
 
 
 class OnUnknown(StrEnum):
@@ -123,8 +123,3 @@ def place_in(history: Sequence[EffectRecord], *, step: str, run_id: str, turn: i
 def next_copy(history: Sequence[EffectRecord], intent: int) -> Place:
     """The place of one more copy within an intent, for tools whose duplicates may run."""
     return Place(intent, 1 + max((record.repeat for record in history if record.intent == intent), default=0))
-
-
-def is_same_step(record: EffectRecord, request: ClaimRequest) -> bool:
-    """Whether a call is the very one that made the record, met again after a restart."""
-    return record.step == request.step

@@ -7,12 +7,13 @@ key, state, attempt and owner.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from otel_agentguard.effects.ledger import SETTLED, AttemptRecord, ClaimRequest, EffectRecord, State
-from otel_agentguard.effects.machine import Change
+from otel_agentguard.effects.machine import Change, MachineLedger
 
 SCHEMA_VERSION = 1
 SCHEMA_LOCK = 0x6167_7561_7264
@@ -202,6 +203,44 @@ class Statements:
             "(SELECT 1 FROM agentguard_effects e WHERE e.key = agentguard_attempts.key)"
         )
         return (effects, (older_than_s,)), (attempts, ())
+
+
+class SqlLedger(MachineLedger):
+    """What ledgers of SQL databases read alike.
+
+    Attributes:
+        statements: The statements in the dialect of the database.
+    """
+
+    statements: Statements
+
+    @abstractmethod
+    def rows(self, statement: Statement) -> Sequence[Sequence[Any]]:
+        """Execute a statement.
+
+        Raises:
+            StoreError: The database refused.
+        """
+
+    def get(self, key: str) -> EffectRecord | None:
+        """See `Ledger`."""
+        rows = self.rows(self.statements.get(key))
+        return record_of(rows[0]) if rows else None
+
+    def history(self, effect: str) -> Sequence[EffectRecord]:
+        """See `Ledger`."""
+        return [record_of(row) for row in self.rows(self.statements.history(effect))]
+
+    def attempts(self, key: str) -> Sequence[AttemptRecord]:
+        """See `Ledger`."""
+        return [attempt_of(row) for row in self.rows(self.statements.attempts(key))]
+
+    def list(
+        self, *, state: State | None = None, tool: str | None = None, run_id: str | None = None, limit: int = 100
+    ) -> Sequence[EffectRecord]:
+        """See `Ledger`."""
+        rows = self.rows(self.statements.list(state=state, tool=tool, run_id=run_id, limit=limit))
+        return [record_of(row) for row in rows]
 
 
 def changed(change: Change, rows: Sequence[Sequence[Any]]) -> EffectRecord | None:

@@ -12,26 +12,23 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from otel_agentguard.effects.ledger import AttemptRecord, ClaimRequest, EffectRecord, Liveness, State
-from otel_agentguard.effects.machine import Change, MachineLedger, first_record
+from otel_agentguard.effects.ledger import ClaimRequest, EffectRecord, Liveness
+from otel_agentguard.effects.machine import Change, first_record
 from otel_agentguard.effects.sql import (
     POSTGRES,
     SCHEMA_LOCK,
     SQLITE,
+    SqlLedger,
     Statement,
     Statements,
-    attempt_of,
     changed,
-    record_of,
     schema,
 )
 from otel_agentguard.errors import ConfigError, StoreError
 
 
-class TransactionLedger(MachineLedger):
+class TransactionLedger(SqlLedger):
     """A ledger on a connection of the caller, in its transaction."""
-
-    statements: Statements
 
     @abstractmethod
     def begin(self) -> None:
@@ -50,12 +47,16 @@ class TransactionLedger(MachineLedger):
         """Undo everything since `begin`."""
 
     @abstractmethod
-    def rows(self, statement: Statement) -> tuple[Sequence[Sequence[Any]], int]:
+    def execute(self, statement: Statement) -> tuple[Sequence[Sequence[Any]], int]:
         """Execute a statement.
 
         Returns:
             Its rows, and how many it changed.
         """
+
+    def rows(self, statement: Statement) -> Sequence[Sequence[Any]]:
+        """See `SqlLedger`."""
+        return self.execute(statement)[0]
 
     @property
     def url(self) -> str:
@@ -63,7 +64,7 @@ class TransactionLedger(MachineLedger):
         return "tx"
 
     def _create(self, request: ClaimRequest, owner: str) -> EffectRecord:
-        rows, _ = self.rows(self.statements.create(request, owner))
+        rows = self.rows(self.statements.create(request, owner))
         if rows:
             return first_record(request, owner, rows[0][0])
         record = self.get(request.key)
@@ -74,46 +75,26 @@ class TransactionLedger(MachineLedger):
     def _change(self, change: Change) -> EffectRecord | None:
         # Who owns a record of another kind cannot be told from here; its policy decides as for a lapsed one.
         if change.next is not None:
-            self.rows(self.statements.archive(change))
-        return changed(change, self.rows(self.statements.update(change))[0])
+            self.execute(self.statements.archive(change))
+        return changed(change, self.rows(self.statements.update(change)))
 
     def _count_late(self, key: str, attempt: int) -> None:
         mark, count = self.statements.late(key, attempt)
-        if self.rows(mark)[1]:
-            self.rows(count)
+        if self.execute(mark)[1]:
+            self.execute(count)
 
     def _liveness_elsewhere(self, record: EffectRecord) -> Liveness:
         return Liveness.LAPSED
 
     def renew(self, key: str) -> bool:
         """See `Ledger`."""
-        return self.rows(self.statements.renew(key))[1] > 0
-
-    def get(self, key: str) -> EffectRecord | None:
-        """See `Ledger`."""
-        rows, _ = self.rows(self.statements.get(key))
-        return record_of(rows[0]) if rows else None
-
-    def history(self, effect: str) -> Sequence[EffectRecord]:
-        """See `Ledger`."""
-        return [record_of(row) for row in self.rows(self.statements.history(effect))[0]]
-
-    def attempts(self, key: str) -> Sequence[AttemptRecord]:
-        """See `Ledger`."""
-        return [attempt_of(row) for row in self.rows(self.statements.attempts(key))[0]]
-
-    def list(
-        self, *, state: State | None = None, tool: str | None = None, run_id: str | None = None, limit: int = 100
-    ) -> Sequence[EffectRecord]:
-        """See `Ledger`."""
-        rows, _ = self.rows(self.statements.list(state=state, tool=tool, run_id=run_id, limit=limit))
-        return [record_of(row) for row in rows]
+        return self.execute(self.statements.renew(key))[1] > 0
 
     def gc(self, older_than_s: float) -> int:
         """See `Ledger`."""
         effects, attempts = self.statements.gc(older_than_s)
-        gone = self.rows(effects)[1]
-        self.rows(attempts)
+        gone = self.execute(effects)[1]
+        self.execute(attempts)
         return gone
 
     def close(self) -> None:
@@ -130,7 +111,7 @@ class SqliteTransaction(TransactionLedger):
         self._connection = connection
         self._outer = False
 
-    def rows(self, statement: Statement) -> tuple[Sequence[Sequence[Any]], int]:
+    def execute(self, statement: Statement) -> tuple[Sequence[Sequence[Any]], int]:
         """See `TransactionLedger`."""
         try:
             cursor = self._connection.cursor()
@@ -144,30 +125,30 @@ class SqliteTransaction(TransactionLedger):
         """See `TransactionLedger`."""
         self._outer = self._connection.in_transaction
         if not self._outer:
-            self.rows(("BEGIN IMMEDIATE", ()))
-        self.rows(("SAVEPOINT agentguard_effect", ()))
-        if not self.rows(("SELECT 1 FROM sqlite_master WHERE name = 'agentguard_schema'", ()))[0]:
+            self.execute(("BEGIN IMMEDIATE", ()))
+        self.execute(("SAVEPOINT agentguard_effect", ()))
+        if not self.rows(("SELECT 1 FROM sqlite_master WHERE name = 'agentguard_schema'", ())):
             for text in schema(SQLITE):
-                self.rows((text, ()))
+                self.execute((text, ()))
 
     def commit(self) -> None:
         """See `TransactionLedger`."""
         try:
-            self.rows(("RELEASE agentguard_effect", ()))
+            self.execute(("RELEASE agentguard_effect", ()))
         except StoreError as exc:
             raise StoreError("tx: the tool ended the transaction itself; leave that to the caller") from exc
         if not self._outer:
-            self.rows(("COMMIT", ()))
+            self.execute(("COMMIT", ()))
 
     def rollback(self, error: BaseException) -> None:
         """See `TransactionLedger`."""
         if not self._connection.in_transaction:
             return
         if self._outer:
-            self.rows(("ROLLBACK TO agentguard_effect", ()))
-            self.rows(("RELEASE agentguard_effect", ()))
+            self.execute(("ROLLBACK TO agentguard_effect", ()))
+            self.execute(("RELEASE agentguard_effect", ()))
         else:
-            self.rows(("ROLLBACK", ()))
+            self.execute(("ROLLBACK", ()))
 
 
 class _Cursor(Protocol):
@@ -191,7 +172,7 @@ class PostgresTransaction(TransactionLedger):
         self._psycopg: Any = sys.modules["psycopg"]
         self._block: Any = None
 
-    def rows(self, statement: Statement) -> tuple[Sequence[Sequence[Any]], int]:
+    def execute(self, statement: Statement) -> tuple[Sequence[Sequence[Any]], int]:
         """See `TransactionLedger`."""
         try:
             cursor: _Cursor = self._connection.cursor(row_factory=self._psycopg.rows.tuple_row)
@@ -207,10 +188,10 @@ class PostgresTransaction(TransactionLedger):
             self._block.__enter__()
         except self._psycopg.Error as exc:
             raise StoreError(f"tx: {exc}") from exc
-        if not self.rows(("SELECT 1 WHERE to_regclass('agentguard_schema') IS NOT NULL", ()))[0]:
-            self.rows(("SELECT pg_advisory_xact_lock(%s)", (SCHEMA_LOCK,)))
+        if not self.rows(("SELECT 1 WHERE to_regclass('agentguard_schema') IS NOT NULL", ())):
+            self.execute(("SELECT pg_advisory_xact_lock(%s)", (SCHEMA_LOCK,)))
             for text in schema(POSTGRES):
-                self.rows((text, ()))
+                self.execute((text, ()))
 
     def commit(self) -> None:
         """See `TransactionLedger`."""

@@ -10,20 +10,16 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from opentelemetry import context, trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Status, StatusCode
 
 from otel_agentguard.current import SCOPE_KEY, scope
 from otel_agentguard.errors import ConfigError, RunAborted
 from otel_agentguard.guard import Guard, installed
 from otel_agentguard.seams.declare import is_async_generator, is_coroutine, is_generator
 from otel_agentguard.seams.messages import say
-from otel_agentguard.seams.step import error_type, stopped
+from otel_agentguard.seams.step import end_agent_span, stopped
 from otel_agentguard.seams.streams import Watch, relaying, relaying_async
 from otel_agentguard.semconv import (
-    AGENTGUARD_RUN_ID,
-    ERROR_TYPE,
     GEN_AI_AGENT_NAME,
-    GEN_AI_CONVERSATION_ID,
     GEN_AI_OPERATION_NAME,
     OPERATION_INVOKE_AGENT,
     SPAN_INVOKE_AGENT,
@@ -221,17 +217,7 @@ class Invocation:
 
     def _end(self, error: BaseException | None) -> None:
         self.park()
-        try:
-            if self._span.is_recording():
-                self._span.set_attribute(AGENTGUARD_RUN_ID, self._run.run_id)
-                if self._run.info.conversation is not None:
-                    self._span.set_attribute(GEN_AI_CONVERSATION_ID, self._run.info.conversation)
-                if error is not None:
-                    self._span.set_attribute(ERROR_TYPE, error_type(error))
-                    self._span.set_status(Status(StatusCode.ERROR, error_type(error)))
-            self._span.end()
-        except Exception as exc:
-            self._guard.engine.failed("span", exc)
+        end_agent_span(self._guard, self._span, self._run, error)
         if self._ends_trace:
             self._guard.implicit.end_trace(self._span.get_span_context().trace_id, failed=error is not None)
 

@@ -315,6 +315,21 @@ def error_type(error: BaseException) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
+def end_agent_span(guard: Guard, span: Span, run: Run, error: BaseException | None) -> None:
+    """End the span of an agent with what its run is called and what the agent raised; never raises."""
+    try:
+        if span.is_recording():
+            span.set_attribute(AGENTGUARD_RUN_ID, run.run_id)
+            if run.info.conversation is not None:
+                span.set_attribute(GEN_AI_CONVERSATION_ID, run.info.conversation)
+            if error is not None:
+                span.set_attribute(ERROR_TYPE, error_type(error))
+                span.set_status(Status(StatusCode.ERROR, error_type(error)))
+        span.end()
+    except Exception as exc:
+        guard.engine.failed("span", exc)
+
+
 def stopped(scope: Scope, run: Run, finding: Finding | None) -> BaseException:
     """What ends a stopped run here: plain code inside `run()` is unwound past its `except Exception`."""
     kind = RunStopped if scope.explicit else RunAborted

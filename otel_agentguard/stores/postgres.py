@@ -8,17 +8,17 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from otel_agentguard.effects.ledger import AttemptRecord, ClaimRequest, EffectRecord, Liveness, State
-from otel_agentguard.effects.machine import Change, MachineLedger, first_record
+from otel_agentguard.effects.ledger import ClaimRequest, EffectRecord, Liveness
+from otel_agentguard.effects.machine import Change, first_record
 from otel_agentguard.effects.ownership import Claims, process_of, watch_forks
 from otel_agentguard.effects.sql import (
     POSTGRES,
     SCHEMA_LOCK,
     SCHEMA_VERSION,
     VERSION,
+    SqlLedger,
     Statement,
     Statements,
-    attempt_of,
     changed,
     record_of,
     schema,
@@ -150,7 +150,7 @@ def _lock_number(process: str) -> int:
 _vouching: list[PostgresConnection] = []
 
 
-class PostgresLedger(MachineLedger):
+class PostgresLedger(SqlLedger):
     """A ledger in a PostgreSQL database; owners are watched by advisory locks of their sessions.
 
     The server frees the lock a few milliseconds after the process was killed and keeps it while the process
@@ -165,10 +165,11 @@ class PostgresLedger(MachineLedger):
         StoreError: The server cannot be reached, or a newer version made the tables.
     """
 
+    statements = Statements(POSTGRES)
+
     def __init__(self, connection: PostgresConnection) -> None:
         super().__init__()
         self._connection = connection
-        self._statements = Statements(POSTGRES)
         self._locked_as: str | None = None
         connection.on_connect.append(self._lock_anew)
         watch_forks(self)
@@ -208,7 +209,8 @@ class PostgresLedger(MachineLedger):
             if row is not None and row[0]:
                 self._locked_as = self.claims.process
 
-    def _rows(self, statement: Statement) -> Sequence[tuple[Any, ...]]:
+    def rows(self, statement: Statement) -> Sequence[tuple[Any, ...]]:
+        """See `SqlLedger`."""
         return self._connection.run(lambda connection: _fetch(connection, statement))
 
     def _create(self, request: ClaimRequest, owner: str) -> EffectRecord:
@@ -216,7 +218,7 @@ class PostgresLedger(MachineLedger):
 
     def _create_on(self, connection: Connection, request: ClaimRequest, owner: str) -> EffectRecord:
         self._vouch(connection)
-        create, get = self._statements.create(request, owner), self._statements.get(request.key)
+        create, get = self.statements.create(request, owner), self.statements.get(request.key)
         while True:
             if rows := _fetch(connection, create):
                 return first_record(request, owner, rows[0][0])
@@ -227,7 +229,7 @@ class PostgresLedger(MachineLedger):
         return self._connection.run(lambda connection: self._change_on(connection, change))
 
     def _change_on(self, connection: Connection, change: Change) -> EffectRecord | None:
-        update = self._statements.update(change)
+        update = self.statements.update(change)
         if change.next is None and not change.gone:
             return changed(change, _fetch(connection, update))
         self._vouch(connection)
@@ -237,11 +239,11 @@ class PostgresLedger(MachineLedger):
             if change.next is not None:
                 # The row lock first: under it the old attempt that is archived is the one that is replaced.
                 connection.execute("SELECT 1 FROM agentguard_effects WHERE key = %s FOR UPDATE", (change.seen.key,))
-                connection.execute(*self._statements.archive(change))
+                connection.execute(*self.statements.archive(change))
             return changed(change, _fetch(connection, update))
 
     def _count_late(self, key: str, attempt: int) -> None:
-        mark, count = self._statements.late(key, attempt)
+        mark, count = self.statements.late(key, attempt)
 
         def work(connection: Connection) -> None:
             with connection.transaction():
@@ -259,33 +261,13 @@ class PostgresLedger(MachineLedger):
 
     def renew(self, key: str) -> bool:
         """See `Ledger`."""
-        text, values = self._statements.renew(key)
+        text, values = self.statements.renew(key)
         changed = self._connection.run(lambda connection: connection.execute(text, values).rowcount)
         return bool(changed)
 
-    def get(self, key: str) -> EffectRecord | None:
-        """See `Ledger`."""
-        rows = self._rows(self._statements.get(key))
-        return record_of(rows[0]) if rows else None
-
-    def history(self, effect: str) -> Sequence[EffectRecord]:
-        """See `Ledger`."""
-        return [record_of(row) for row in self._rows(self._statements.history(effect))]
-
-    def attempts(self, key: str) -> Sequence[AttemptRecord]:
-        """See `Ledger`."""
-        return [attempt_of(row) for row in self._rows(self._statements.attempts(key))]
-
-    def list(
-        self, *, state: State | None = None, tool: str | None = None, run_id: str | None = None, limit: int = 100
-    ) -> Sequence[EffectRecord]:
-        """See `Ledger`."""
-        rows = self._rows(self._statements.list(state=state, tool=tool, run_id=run_id, limit=limit))
-        return [record_of(row) for row in rows]
-
     def gc(self, older_than_s: float) -> int:
         """See `Ledger`."""
-        effects, attempts = self._statements.gc(older_than_s)
+        effects, attempts = self.statements.gc(older_than_s)
 
         def work(connection: Connection) -> int:
             with connection.transaction():

@@ -11,19 +11,18 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from otel_agentguard.effects.ledger import AttemptRecord, ClaimRequest, EffectRecord, Liveness, State
-from otel_agentguard.effects.machine import Change, MachineLedger, first_record
+from otel_agentguard.effects.ledger import ClaimRequest, EffectRecord, Liveness
+from otel_agentguard.effects.machine import Change, first_record
 from otel_agentguard.effects.oslock import locks_in
 from otel_agentguard.effects.ownership import Claims, process_of, watch_forks
 from otel_agentguard.effects.sql import (
     SCHEMA_VERSION,
     SQLITE,
     VERSION,
+    SqlLedger,
     Statement,
     Statements,
-    attempt_of,
     changed,
-    record_of,
     schema,
 )
 from otel_agentguard.errors import ConfigError, StoreError
@@ -154,7 +153,7 @@ class SqliteConnection:
         self._lock.release()
 
 
-class SqliteLedger(MachineLedger):
+class SqliteLedger(SqlLedger):
     """A ledger in a SQLite file; owners are watched by locks of the operating system.
 
     The lock files are in a folder beside the database file, `<file>-owners`. A dead owner is seen at once
@@ -167,10 +166,11 @@ class SqliteLedger(MachineLedger):
         StoreError: The file or the lock cannot be had, or a newer version made the tables.
     """
 
+    statements = Statements(SQLITE)
+
     def __init__(self, connection: SqliteConnection) -> None:
         super().__init__()
         self._connection = connection
-        self._statements = Statements(SQLITE)
         try:
             self._prepare()
         except StoreError:
@@ -193,7 +193,8 @@ class SqliteLedger(MachineLedger):
         """See `Ledger`."""
         return self._connection.url
 
-    def _rows(self, statement: Statement) -> Sequence[Sequence[Any]]:
+    def rows(self, statement: Statement) -> Sequence[Sequence[Any]]:
+        """See `SqlLedger`."""
         with self._connection.use() as connection:
             return connection.execute(*statement).fetchall()
 
@@ -204,22 +205,22 @@ class SqliteLedger(MachineLedger):
             record = self.get(request.key)
             if record is not None:
                 return record
-            rows = self._rows(self._statements.create(request, owner))
+            rows = self.rows(self.statements.create(request, owner))
             if rows:
                 return first_record(request, owner, rows[0][0])
 
     def _change(self, change: Change) -> EffectRecord | None:
         if change.next is None and not change.gone:
-            return changed(change, self._rows(self._statements.update(change)))
+            return changed(change, self.rows(self.statements.update(change)))
         with self._connection.writing() as connection:
             if change.gone and self._liveness_elsewhere(change.seen) is Liveness.ALIVE:
                 return None
             if change.next is not None:
-                connection.execute(*self._statements.archive(change))
-            return changed(change, connection.execute(*self._statements.update(change)).fetchall())
+                connection.execute(*self.statements.archive(change))
+            return changed(change, connection.execute(*self.statements.update(change)).fetchall())
 
     def _count_late(self, key: str, attempt: int) -> None:
-        mark, count = self._statements.late(key, attempt)
+        mark, count = self.statements.late(key, attempt)
         with self._connection.writing() as connection:
             if connection.execute(*mark).rowcount:
                 connection.execute(*count)
@@ -230,31 +231,11 @@ class SqliteLedger(MachineLedger):
     def renew(self, key: str) -> bool:
         """See `Ledger`."""
         with self._connection.use() as connection:
-            return connection.execute(*self._statements.renew(key)).rowcount > 0
-
-    def get(self, key: str) -> EffectRecord | None:
-        """See `Ledger`."""
-        rows = self._rows(self._statements.get(key))
-        return record_of(rows[0]) if rows else None
-
-    def history(self, effect: str) -> Sequence[EffectRecord]:
-        """See `Ledger`."""
-        return [record_of(row) for row in self._rows(self._statements.history(effect))]
-
-    def attempts(self, key: str) -> Sequence[AttemptRecord]:
-        """See `Ledger`."""
-        return [attempt_of(row) for row in self._rows(self._statements.attempts(key))]
-
-    def list(
-        self, *, state: State | None = None, tool: str | None = None, run_id: str | None = None, limit: int = 100
-    ) -> Sequence[EffectRecord]:
-        """See `Ledger`."""
-        rows = self._rows(self._statements.list(state=state, tool=tool, run_id=run_id, limit=limit))
-        return [record_of(row) for row in rows]
+            return connection.execute(*self.statements.renew(key)).rowcount > 0
 
     def gc(self, older_than_s: float) -> int:
         """See `Ledger`."""
-        effects, attempts = self._statements.gc(older_than_s)
+        effects, attempts = self.statements.gc(older_than_s)
         with self._connection.writing() as connection:
             gone = connection.execute(*effects).rowcount
             connection.execute(*attempts)
