@@ -148,7 +148,7 @@ def is_unspaced(text: str) -> bool:
 def content_words(text: str) -> frozenset[str]:
     """The words that carry a subject: folded to one case, without punctuation, stop words and particles."""
     found = set(_split(_folded(without_particles(text)))) - STOP_WORDS
-    return frozenset(word.strip(_PUNCTUATION) for word in found) - _NO_CONTENT
+    return frozenset([word.strip(_PUNCTUATION) for word in found]) - _NO_CONTENT
 
 
 def without_particles(text: str) -> str:
@@ -164,7 +164,7 @@ def without_particles(text: str) -> str:
 
 def names(text: str) -> frozenset[str]:
     """What a text names: numbers, paths, identifiers, quoted strings, capitalised words inside sentences."""
-    found = _quoted(text)
+    found = quoted(text)
     sentence_begins = True
     for piece in _PIECE.findall(text):
         if piece.islower() and piece.isalpha():
@@ -178,9 +178,19 @@ def names(text: str) -> frozenset[str]:
     return frozenset(found)
 
 
+def parts(text: str) -> frozenset[str]:
+    """What stands between white space, quotes and brackets."""
+    return frozenset([piece.strip(_PUNCTUATION) for piece in _PIECE.findall(text)])
+
+
 def pieces(text: str) -> frozenset[str]:
     """What names of another text are looked up in: the parts between white space, quotes and brackets, and quotes."""
-    return frozenset({piece.strip(_PUNCTUATION) for piece in _PIECE.findall(text)} | _quoted(text))
+    return parts(text) | quoted(text)
+
+
+def quoted(text: str) -> set[str]:
+    """What stands between quotes in a text."""
+    return {part for groups in _QUOTED.findall(text) for part in groups if part}
 
 
 def adds_no_words(text: str, earlier: str) -> bool:
@@ -324,10 +334,6 @@ def _is_id(run: str) -> bool:
     if len(run) >= _MIXED_ID_CHARS:
         return not run.isdecimal() and not run.isalpha()
     return len(run) >= _HEX_ID_CHARS and _HEX_RUN.fullmatch(run) is not None
-
-
-def _quoted(text: str) -> set[str]:
-    return {part for groups in _QUOTED.findall(text) for part in groups if part}
 
 
 def _split(text: str) -> list[str]:

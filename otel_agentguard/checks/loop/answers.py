@@ -47,9 +47,8 @@ class Texts:
         """The texts among the arguments."""
         strings = self._strings
         if strings is None:
-            arguments = self._call.arguments
-            strings = [value for value in arguments.values() if isinstance(value, str)] if arguments else []
-            self._strings = strings
+            arguments = self._call.arguments or {}
+            strings = self._strings = [value for value in arguments.values() if isinstance(value, str)]
         return strings
 
     @property
@@ -64,7 +63,7 @@ class Texts:
         if bare is None:
             bare = self.answer
             for value in self.strings:
-                if value in bare and len(value) >= _MIN_CHARS:
+                if _MIN_CHARS <= len(value) <= len(bare) and value in bare:
                     bare = bare.replace(value, "\0")
             self._bare = bare
         return bare
@@ -82,9 +81,10 @@ class Texts:
         """Whether a longer answer says little but the caller's own words."""
         echoes = self._echoes
         if echoes is None:
-            said = len(self.answer)
-            echoes = _ECHO_WORDS < said <= _ECHO_CHARS and said <= _ECHO_TIMES * sum(map(len, self.strings))
-            echoes = self._echoes = echoes and _echoes(self.answer, self.asked[:_ECHO_CHARS])
+            answer, strings = self.answer, self.strings
+            echoes = _ECHO_WORDS < len(answer) <= _ECHO_CHARS
+            echoes = echoes and len(answer) <= _ECHO_TIMES * sum([len(value) for value in strings])
+            echoes = self._echoes = echoes and _echoes(answer, self.asked[:_ECHO_CHARS])
         return echoes
 
 

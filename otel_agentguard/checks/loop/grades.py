@@ -38,6 +38,13 @@ class Answer:
         digest: 16-byte identity of outcome and result.
         texts: The texts of the call; read here, not kept.
         earlier: The answer before, whose words are these where only numbers have changed.
+
+    Attributes:
+        digest: That identity.
+        lines: Identity of its lines in any order.
+        masked: Identity of its text without numbers.
+        words: Its words; None where they are many.
+        told: What its names are looked up in besides those words.
     """
 
     __slots__ = ("digest", "lines", "masked", "told", "words")
@@ -54,7 +61,7 @@ class Answer:
         words = text.words(content)
         brief = len(words) <= _MAX_WORDS
         self.words = _packed(words) if brief else None
-        self.told = _packed({_plain(word) for word in words.union(text.pieces(content))}) if brief else None
+        self.told = _packed(_told(content, words) - words) if brief else None
 
     def grade_after(self, earlier: Answer, texts: Texts) -> Grade:
         """How this answer, given later, compares with an earlier one.
@@ -82,7 +89,7 @@ class Answer:
         if fresh and (grew or len(self.words) < _FEW_WORDS):
             return Grade.NEW
         names = _packed([_plain(name) for name in text.names(content) if not _counts(name)])
-        told = set(earlier.told)
+        told = {*earlier.words, *earlier.told}
         stray = sum(name not in told for name in names)
         if not stray:
             return Grade.NO_NEW_WORDS
@@ -90,6 +97,14 @@ class Answer:
         if shared >= _ALIKE_SHARE * len(self.words) and few:
             return Grade.ALIKE
         return Grade.NEW
+
+
+def _told(content: str, words: Iterable[str]) -> set[str]:
+    """The words of a text without signs and capitals, and what stands between its quotes and brackets."""
+    raw = set(content.split())
+    signed = " ".join([word for word in raw if not word.isalnum()])
+    told = raw.union(words, text.parts(signed), text.quoted(content))
+    return {word.strip(string.punctuation).casefold() for word in told}
 
 
 def _plain(word: str) -> str:
@@ -101,7 +116,7 @@ def _counts(name: str) -> bool:
 
 
 def _packed(words: Iterable[str]) -> array[int]:
-    return array("I", [xxh3_64_intdigest(word.encode("utf-8", "surrogatepass")) & 0xFFFFFFFF for word in words])
+    return array("I", {xxh3_64_intdigest(word.encode("utf-8", "surrogatepass")) & 0xFFFFFFFF for word in words})
 
 
 def _digest(content: str) -> bytes:

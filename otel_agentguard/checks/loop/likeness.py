@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from enum import IntEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 from rapidfuzz import fuzz
@@ -15,8 +16,8 @@ from otel_agentguard import text
 _FIELD_CHARS = 2000
 _LONG_CHARS = 250
 _ALIKE_PERCENT = 90.0
-_PIECES = 8
-_PIECE_CHARS = 8
+_PIECES = 12
+_PIECE_CHARS = 12  # shorter ones are found in most texts of one language
 _SHARED_WORDS = 0.5
 _FEW_WORDS = 2
 _TRIM = "\"'`,;:.!?()[]{}<>|&\\+*"
@@ -120,7 +121,7 @@ def changed_words(one: Form, other: Form) -> set[str]:
 def _texts(one: str, other: str) -> Likeness:
     if max(len(one), len(other)) > _LONG_CHARS:
         return _long_texts(one, other)
-    left, right = Counter(_words(one)), Counter(_words(other))
+    left, right = _counted(one), _counted(other)
     if left == right:
         return Likeness.WORDS
     gone, come = _without_flags(left - right), _without_flags(right - left)
@@ -163,18 +164,34 @@ def _may_be_alike(one: str, other: str) -> bool:
     return any(one[start : start + _PIECE_CHARS] in other for start in range(0, apart * _PIECES, apart))
 
 
+@lru_cache(maxsize=64)
+def _counted(value: str) -> Counter[str]:
+    """The words of a short text, which is compared with several others in a row."""
+    return Counter(_words(value))
+
+
 def _words(value: str) -> list[str]:
-    found = (word.strip(_TRIM) for word in value.split())
-    return [word if _ENTITY.search(word) and not word[0].isupper() else word.lower() for word in found if word]
+    """The words of a text in lower case, but for names such as `userId`."""
+    found = [word.strip(_TRIM) for word in value.split()]
+    if value.islower():
+        return [word for word in found if word]
+    return [_folded(word) for word in found if word]
+
+
+def _folded(word: str) -> str:
+    folded = word.lower()
+    if folded == word or word[0].isupper() or not _ENTITY.search(word):
+        return folded
+    return word
 
 
 def _is_code(value: str) -> bool:
-    if any(sign in value for sign in _CODE_SIGNS):
+    if any(map(value.__contains__, _CODE_SIGNS)):
         return True
-    if any(word in value for word in _CODE_WORDS) and _CODE_WORD.search(value):
+    if any(map(value.__contains__, _CODE_WORDS)) and _CODE_WORD.search(value):
         return True
     return ("=" in value or ";" in value or "(" in value) and _CODE_LINE.search(value) is not None
 
 
 def _shell_like(value: str) -> bool:
-    return any(sign in value for sign in _SHELL_SIGNS) and _SHELL.search(value) is not None
+    return any(map(value.__contains__, _SHELL_SIGNS)) and _SHELL.search(value) is not None

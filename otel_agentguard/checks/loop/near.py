@@ -38,7 +38,7 @@ _TEXTLESS = b"?"
 _ECHO = b"="
 _ECHO_MIN_CHARS = 8
 _ECHO_CHARS = 200
-_WORD = re.compile(r"[\w#]+")
+_NO_SIGNS = str.maketrans(dict.fromkeys(set(string.punctuation) - {"_", "#"}, " "))
 
 
 @dataclass(slots=True, eq=False)
@@ -138,7 +138,10 @@ class Near:
         acknowledged = not failing and acknowledges(texts.answer)
         joined = self._join(family, call, links, form, acknowledged=acknowledged)
         self._keep(key, family)
-        return self._judge(family, call, texts, joined, latest, likest, failing=failing)
+        if len(family.kinds) < 2:
+            return ()
+        rows = _rows(call, texts, likest, failing=failing, acknowledged=acknowledged)
+        return self._judge(family, call, joined, latest, rows)
 
     def _outcome(self, call: ToolCall, texts: Texts, *, failing: bool) -> tuple[bytes, bytes]:
         """Identity of the outcome without the caller's own words; for failures with and without quoted names."""
@@ -218,19 +221,10 @@ class Near:
         return joined
 
     def _judge(
-        self,
-        family: _Family,
-        call: ToolCall,
-        texts: Texts,
-        joined: _Member,
-        latest: Form,
-        likest: Likeness,
-        *,
-        failing: bool,
+        self, family: _Family, call: ToolCall, joined: _Member, latest: Form, rows: Sequence[tuple[str, Likeness]]
     ) -> Sequence[Finding]:
-        if len(family.kinds) < 2:
-            return ()
-        for row, kind in self._rows(call, texts, likest, failing=failing):
+        failing = call.outcome is not Outcome.OK
+        for row, kind in rows:
             limits = self._run.settings.limits(row, call.tool)
             if family.doubted:
                 limits = limits.raised_by(1)
@@ -243,23 +237,6 @@ class Near:
             call.similarity = call.similarity or Similarity.NEAR
             return (self._finding(family, call, row, count, limits, failing=failing),)
         return ()
-
-    def _rows(self, call: ToolCall, texts: Texts, likest: Likeness, *, failing: bool) -> list[tuple[str, Likeness]]:
-        silent = not failing and text.is_short(texts.answer)
-        # Changes that are merely acknowledged and differ in one value are a batch of records: work, as a fan-out is.
-        a_batch = not failing and surely_writes(call.arguments)
-        rows: list[tuple[str, Likeness]] = []
-        if likest is Likeness.WORDS:
-            rows.append(("near_token" if silent else "near_words", Likeness.WORDS))
-        if likest <= Likeness.TOKEN and not a_batch and not (silent and acknowledges(texts.answer)):
-            rows.append(("near_token", Likeness.TOKEN))
-        if failing:
-            if likest <= Likeness.ENTITY:
-                rows.append(("near_entity_error", Likeness.ENTITY))
-            rows.append(("same_error", Likeness.OTHER))
-        elif likest <= Likeness.ENTITY and not a_batch:
-            rows.append(("near_entity", Likeness.ENTITY))
-        return rows
 
     def _finding(
         self, family: _Family, call: ToolCall, row: str, count: int, limits: Limits, *, failing: bool
@@ -285,6 +262,28 @@ class Near:
         )
 
 
+def _rows(
+    call: ToolCall, texts: Texts, likest: Likeness, *, failing: bool, acknowledged: bool
+) -> list[tuple[str, Likeness]]:
+    """The rows that a call so like others may stand in, with the likeness that each of them counts."""
+    rows: list[tuple[str, Likeness]] = []
+    silent = not failing and text.is_short(texts.answer)
+    if likest is Likeness.WORDS:
+        rows.append(("near_token" if silent else "near_words", Likeness.WORDS))
+    if failing:
+        if likest <= Likeness.TOKEN:
+            rows.append(("near_token", Likeness.TOKEN))
+        if likest <= Likeness.ENTITY:
+            rows.append(("near_entity_error", Likeness.ENTITY))
+        rows.append(("same_error", Likeness.OTHER))
+    elif likest <= Likeness.ENTITY and not surely_writes(call.arguments):
+        # Changes that are merely acknowledged and differ in one value are a batch of records: work, as a fan-out is.
+        if likest <= Likeness.TOKEN and not acknowledged:
+            rows.append(("near_token", Likeness.TOKEN))
+        rows.append(("near_entity", Likeness.ENTITY))
+    return rows
+
+
 def _says_back(texts: Texts) -> bool:
     """Whether a short answer is made of the caller's own words alone, such as that of a command that prints them."""
     answer = texts.answer
@@ -296,7 +295,7 @@ def _says_back(texts: Texts) -> bool:
 
 def _only_words(masked: str) -> str:
     """An error text without its signs, since data is shown in many ways."""
-    return " ".join(_WORD.findall(masked))
+    return " ".join(masked.translate(_NO_SIGNS).split())
 
 
 def _digest(content: str) -> bytes:
