@@ -18,6 +18,9 @@ from otel_agentguard.stopwords import STOP_WORDS
 TEXT_LIMIT = 16_384
 """Characters of a text that are looked at: the first and the last half of them."""
 
+PUNCTUATION = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~“”„‚’‘«»‹›…–—·•。、，．！？；：「」『』（）【】《》"
+"""Signs that may stand at either end of a word without being part of it."""
+
 _MIN_SHARED_WORDS = 0.7
 _SHORT_CHARS = 16
 _SHORT_UNSPACED_CHARS = 8
@@ -31,8 +34,6 @@ _MIXED_ID_CHARS = 16
 _EDGE_CHARS = 512
 
 _DUMP = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_INDENT_2
-
-_PUNCTUATION = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~“”„‚’‘«»‹›…–—·•。、，．！？；：「」『』（）【】《》"
 
 # Scripts that put no space between words: kana, Han, Thai, Lao, Burmese, Khmer.
 _UNSPACED = re.compile(
@@ -148,7 +149,7 @@ def is_unspaced(text: str) -> bool:
 def content_words(text: str) -> frozenset[str]:
     """The words that carry a subject: folded to one case, without punctuation, stop words and particles."""
     found = set(_split(_folded(without_particles(text)))) - STOP_WORDS
-    return frozenset([word.strip(_PUNCTUATION) for word in found]) - _NO_CONTENT
+    return frozenset([word.strip(PUNCTUATION) for word in found]) - _NO_CONTENT
 
 
 def without_particles(text: str) -> str:
@@ -159,7 +160,7 @@ def without_particles(text: str) -> str:
     if text.isascii():
         return text
     rest = _HIRAGANA.sub(" ", text)
-    return rest if rest.strip(f"{_PUNCTUATION} ") else text
+    return rest if rest.strip(f"{PUNCTUATION} ") else text
 
 
 def names(text: str) -> frozenset[str]:
@@ -170,7 +171,7 @@ def names(text: str) -> frozenset[str]:
         if piece.islower() and piece.isalpha():
             sentence_begins = False
             continue
-        word = piece.strip(_PUNCTUATION)
+        word = piece.strip(PUNCTUATION)
         if word and _is_name(word, sentence_begins):
             found.add(word)
         if word or piece == "\n":
@@ -180,7 +181,7 @@ def names(text: str) -> frozenset[str]:
 
 def parts(text: str) -> frozenset[str]:
     """What stands between white space, quotes and brackets."""
-    return frozenset([piece.strip(_PUNCTUATION) for piece in _PIECE.findall(text)])
+    return frozenset([piece.strip(PUNCTUATION) for piece in _PIECE.findall(text)])
 
 
 def pieces(text: str) -> frozenset[str]:
@@ -346,7 +347,7 @@ def _split(text: str) -> list[str]:
 
 
 def _stripped(text: str) -> Iterable[str]:
-    return filter(None, (word.strip(_PUNCTUATION) for word in _split(_folded(text))))
+    return filter(None, (word.strip(PUNCTUATION) for word in _split(_folded(text))))
 
 
 def _folded(text: str) -> str:

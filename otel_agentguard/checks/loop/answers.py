@@ -8,6 +8,9 @@ from otel_agentguard import text
 from otel_agentguard.events import ToolCall
 from otel_agentguard.stopwords import STOP_WORDS
 
+LEFT_OUT = "\0"
+"""Stands where an answer held a text of the arguments."""
+
 _MIN_CHARS = 3
 _ECHO_WORDS = 8
 _ECHO_TIMES = 4
@@ -64,7 +67,7 @@ class Texts:
             bare = self.answer
             for value in self.strings:
                 if _MIN_CHARS <= len(value) <= len(bare) and value in bare:
-                    bare = bare.replace(value, "\0")
+                    bare = bare.replace(value, LEFT_OUT)
             self._bare = bare
         return bare
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from xxhash import xxh3_128_digest
 
 from otel_agentguard import text, words
-from otel_agentguard.checks.loop.answers import Texts, acknowledges
+from otel_agentguard.checks.loop.answers import LEFT_OUT, Texts, acknowledges
 from otel_agentguard.checks.loop.changes import CHANGING
 from otel_agentguard.checks.loop.heard import Heard
 from otel_agentguard.checks.loop.likeness import Form, Likeness, changed_words, form_of, likeness
@@ -38,7 +38,7 @@ _TEXTLESS = b"?"
 _ECHO = b"="
 _ECHO_MIN_CHARS = 8
 _ECHO_CHARS = 200
-_NO_SIGNS = str.maketrans(dict.fromkeys(set(string.punctuation) - {"_", "#"}, " "))
+_NO_SIGNS = str.maketrans(dict.fromkeys(set(f"{text.PUNCTUATION}{LEFT_OUT}") - {"_", "#"}, " "))
 
 
 @dataclass(slots=True, eq=False)
@@ -294,7 +294,7 @@ def _says_back(texts: Texts) -> bool:
 
 
 def _only_words(masked: str) -> str:
-    """An error text without its signs, since data is shown in many ways."""
+    """The words of an error, without signs, since data is shown in many ways."""
     return " ".join(masked.translate(_NO_SIGNS).split())
 
 
