@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from functools import lru_cache
 from typing import NamedTuple
@@ -113,9 +113,9 @@ def likeness(one: Form, other: Form, *, failing: bool) -> Likeness:
 def changed_words(one: Form, other: Form) -> set[str]:
     """Words of the later call that the earlier one did not have."""
     left, right = one.fields, other.fields
-    changed = [value for name, value in right.items() if left.get(name) != value]
-    known = set(_words(" ".join(left.values())))
-    return {word for word in _words(" ".join(changed)) if word not in known}
+    known = set(" ".join(left.values()).split())
+    come = set(" ".join([value for name, value in right.items() if left.get(name) != value]).split()) - known
+    return set(_words(come)).difference(_words(known))
 
 
 def _texts(one: str, other: str) -> Likeness:
@@ -167,15 +167,12 @@ def _may_be_alike(one: str, other: str) -> bool:
 @lru_cache(maxsize=64)
 def _counted(value: str) -> Counter[str]:
     """The words of a short text, which is compared with several others in a row."""
-    return Counter(_words(value))
+    return Counter(_words(value.split()))
 
 
-def _words(value: str) -> list[str]:
-    """The words of a text in lower case, but for names such as `userId`."""
-    found = [word.strip(_TRIM) for word in value.split()]
-    if value.islower():
-        return [word for word in found if word]
-    return [_folded(word) for word in found if word]
+def _words(parts: Iterable[str]) -> list[str]:
+    """Words without signs, in lower case but for names such as `userId`."""
+    return [_folded(word) for part in parts if (word := part.strip(_TRIM))]
 
 
 def _folded(word: str) -> str:

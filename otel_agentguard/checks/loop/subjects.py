@@ -10,7 +10,6 @@ the limit says, so its latest answers are kept unread until then, and read toget
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import mul
@@ -38,9 +37,10 @@ _NEW_SHARE = 0.15
 _FEW_LINES = 3
 _QUESTION_CHARS = 600
 _VALUE_CHARS = 80
-_ANSWER_CHARS = 4000
+_LONGEST_QUESTION_CHARS = 4000
+_ANSWER_CHARS = 3000
 _MAX_UNREAD = 8
-_UNREAD_CHARS = 16_000
+_UNREAD_CHARS = 9000
 _READ_CHARS = 6000
 _ASKS = frozenset({Effect.READ, Effect.PURE, Effect.UNKNOWN, Effect.GENERATOR, Effect.CURSOR})
 _PARTS = re.compile(r"\w+")
@@ -55,6 +55,37 @@ class _Told(NamedTuple):
     content: str | None
 
 
+class _Read(NamedTuple):
+    """An answer that was read: how long it was, and each of its words once."""
+
+    chars: int
+    words: str
+
+
+class _Question:
+    """A question, with what is asked of it as soon as somebody does.
+
+    Attributes:
+        text: Its text.
+        about: What it is about: its content words, compounds in parts, without the s of a plural.
+    """
+
+    __slots__ = ("_names", "about", "text")
+
+    def __init__(self, content: str) -> None:
+        self.text = content
+        self.about = _about(content)
+        self._names: frozenset[str] | None = None
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The parts of what it names, folded to one case."""
+        names = self._names
+        if names is None:
+            names = self._names = _names(self.text)
+        return names
+
+
 @dataclass(slots=True, eq=False)
 class _Subject(Asked):
     """Questions about one subject.
@@ -67,50 +98,49 @@ class _Subject(Asked):
         core: What all of them name; None while there is one question, whose names nobody needed.
         meaning: What they mean, where an embedder is in use.
         unread: The latest answers, oldest first.
-        read: Answers before those, as far as they are kept.
+        unread_chars: Characters of those.
+        read: The answers before those, as far as they are kept.
         digests: Identities of the latest answers.
     """
 
     question: str = ""
     latest: frozenset[str] = frozenset()
     words: set[str] = field(default_factory=set)
-    names: set[str] = field(default_factory=set)
+    names: frozenset[str] = frozenset()
     core: frozenset[str] | None = None
     meaning: Sequence[float] | None = None
     unread: list[_Told] = field(default_factory=list)
-    read: deque[str] = field(default_factory=deque)
-    digests: deque[bytes] = field(default_factory=lambda: deque(maxlen=_MAX_UNREAD))
+    unread_chars: int = 0
+    read: list[_Read] = field(default_factory=list)
+    digests: list[bytes] = field(default_factory=list)
 
-    def is_about(self, question: str, about: frozenset[str], *, unspaced: bool) -> bool:
+    def is_about(self, question: _Question, *, unspaced: bool) -> bool:
         """Whether a question is one about this subject, by its words."""
-        if not about or not self.words:
-            return False
-        shared = len(about & self.words) / min(len(about), len(self.words))
-        return shared >= (_SHARED_UNSPACED if unspaced else _SHARED_SUBJECT) and self.may_name(question)
+        shared = len(question.about & self.words)
+        needed = _SHARED_UNSPACED if unspaced else _SHARED_SUBJECT
+        return 0 < shared >= needed * min(len(question.about), len(self.words)) and self.may_name(question)
 
-    def may_name(self, question: str) -> bool:
+    def may_name(self, question: _Question) -> bool:
         """Whether a question names the same things: one that puts another name in the place of one asks anew."""
         if self.core is None:
-            self.core = _names(self.question)
-            self.names = set(self.core)
-        names = _names(question)
-        return not self.core - names or not names - self.names - self.words
+            self.core = self.names = _names(self.question)
+        return self.core <= question.names or not question.names - self.names - self.words
 
-    def widen(self, question: str, about: frozenset[str]) -> None:
+    def widen(self, question: _Question) -> None:
         """Take in the words of a question."""
-        self.question = question
-        self.latest = about
+        self.question = question.text
+        self.latest = question.about
         if self.core is not None:
-            names = _names(question)
-            self.core &= names
+            self.core &= question.names
             if len(self.names) < _MAX_SUBJECT_WORDS:
-                self.names |= names
+                self.names |= question.names
         if len(self.words) < _MAX_SUBJECT_WORDS:
-            self.words |= about
+            self.words |= question.about
 
-    def unread_chars(self) -> int:
-        """Characters of the unread answers."""
-        return sum([len(told.content) for told in self.unread if told.content])
+    def tell(self, told: _Told) -> None:
+        """Keep an answer until it is read."""
+        self.unread.append(told)
+        self.unread_chars += len(told.content or "")
 
     def read_all(self) -> int:
         """Count what the unread answers bring.
@@ -119,25 +149,24 @@ class _Subject(Asked):
             How many of them are not those of before, and yet brought nothing new.
         """
         idle = 0
-        known: set[str] | None = None
+        known = set(" ".join([read.words for read in self.read]).split()) if self.unread_chars else set()
         for told in self.unread:
             adds = False
             if told.content is not None:
-                if known is None:
-                    known = set(_plain_words("\n".join(self.read)))
                 said = _plain_words(told.content)
                 fresh = said - known - STOP_WORDS
                 adds = len(fresh) > _NEW_SHARE * len(said) or _has_new_line(told.content, fresh)
                 known |= said
                 idle += not adds and self.count > 0
-                self.read.append(told.content)
+                self.read.append(_Read(len(told.content), " ".join(said)))
             if adds:
                 self.begin()
             self.note(told.step, told.call)
         self.unread.clear()
-        spare = sum(map(len, self.read)) - _READ_CHARS
+        self.unread_chars = 0
+        spare = sum([read.chars for read in self.read]) - _READ_CHARS
         while spare > 0 and len(self.read) > 1:
-            spare -= len(self.read.popleft())
+            spare -= self.read.pop(0).chars
         return idle
 
 
@@ -163,58 +192,59 @@ class Subjects:
 
     def before(self, call: ToolCall) -> None:
         """Let a late embedder find the meaning of a question while its call runs."""
-        if self._prepare is None or (question := question_of(call)) is None:
+        if self._prepare is None or (asked := question_of(call)) is None:
             return
-        if self._lexically(question, _about(question)) is None:
-            self._prepare([question])
+        if self._lexically(_Question(asked)) is None:
+            self._prepare([asked])
 
-    def after(self, call: ToolCall, question: str, texts: Texts) -> Sequence[Finding]:
+    def after(self, call: ToolCall, asked: str, texts: Texts) -> Sequence[Finding]:
         """Take in a question with its answer."""
         if call.effect is Effect.UNKNOWN and (not texts.answer.strip() or acknowledges(texts.answer)):
             return ()
-        subject = next((subject for subject in self._subjects if subject.question == question), None)
+        subject = next((subject for subject in self._subjects if subject.question == asked), None)
         if subject is None:
-            about = _about(question)
-            if not about:
+            question = _Question(asked)
+            if not question.about:
                 return ()
-            subject = self._subject_of(question, about)
-            subject.widen(question, about)
+            subject = self._subject_of(question)
+            subject.widen(question)
         if self._marks.write > subject.step or self._marks.intent > subject.step:
             self._run.progress -= subject.read_all()
             subject.begin()
         subject.step = call.step
         self._tell(subject, call, texts)
-        if self._may_climb(call, subject) or subject.unread_chars() > _UNREAD_CHARS:
+        if self._may_climb(call, subject) or subject.unread_chars > _UNREAD_CHARS:
             self._run.progress -= subject.read_all()
             return judged(self._run, call, subject, "prose")
         return ()
 
     def _may_climb(self, call: ToolCall, subject: _Subject) -> bool:
         """Whether the unread answers can bring the subject to its next limit, or are many."""
+        count = subject.count + len(subject.unread)
+        if len(subject.unread) >= _MAX_UNREAD:
+            return True
         limits = self._run.settings.limits("semantic", call.tool)
-        ahead = [limit for limit in (limits.hint, limits.stop) if limit is not None and limit > subject.count]
-        unread = len(subject.unread)
-        return unread >= _MAX_UNREAD or (bool(ahead) and subject.count + unread >= min(ahead))
+        return any(limit is not None and subject.count < limit <= count for limit in (limits.hint, limits.stop))
 
     def _tell(self, subject: _Subject, call: ToolCall, texts: Texts) -> None:
         """Keep an answer unread, where the same was not given lately."""
         digest = call.result_digest or b""
         content = None
         if digest not in subject.digests:
-            subject.digests.append(digest)
+            subject.digests = [*subject.digests[1 - _MAX_UNREAD :], digest]
             content = text.text_of(texts.answer, _ANSWER_CHARS)[:_ANSWER_CHARS]
-        subject.unread.append(_Told(call.step, call.fingerprint, content))
-        if subject is not self._subjects[-1]:
-            self._subjects.remove(subject)
-            self._subjects.append(subject)
-        others = self._subjects[:-1]
-        if sum([other.unread_chars() for other in others]) > _UNREAD_CHARS:
-            self._run.progress -= others[0].read_all()
+        subject.tell(_Told(call.step, call.fingerprint, content))
+        subjects = self._subjects
+        if subject is not subjects[-1]:
+            subjects.remove(subject)
+            subjects.append(subject)
+        if sum([other.unread_chars for other in subjects]) - subject.unread_chars > _UNREAD_CHARS:
+            self._run.progress -= subjects[0].read_all()
 
-    def _subject_of(self, question: str, about: frozenset[str]) -> _Subject:
-        if (known := self._lexically(question, about)) is not None:
+    def _subject_of(self, question: _Question) -> _Subject:
+        if (known := self._lexically(question)) is not None:
             return known
-        meaning = self._meaning(question)
+        meaning = self._meaning(question.text)
         if meaning is not None:
             for subject in self._subjects:
                 if subject.meaning is None:
@@ -229,11 +259,11 @@ class Subjects:
         self._subjects.append(new)
         return new
 
-    def _lexically(self, question: str, about: frozenset[str]) -> _Subject | None:
-        unspaced = text.is_unspaced(question)
+    def _lexically(self, question: _Question) -> _Subject | None:
+        unspaced = text.is_unspaced(question.text)
         for subject in reversed(self._subjects):
-            if subject.is_about(question, about, unspaced=unspaced):
-                return None if self._is_next_item(about, subject) else subject
+            if subject.is_about(question, unspaced=unspaced):
+                return None if self._is_next_item(question.about, subject) else subject
         return None
 
     def _is_next_item(self, about: frozenset[str], subject: _Subject) -> bool:
@@ -273,19 +303,16 @@ def question_of(call: ToolCall) -> str | None:
 
 
 def _is_question(value: str) -> bool:
-    return len(value) < _ANSWER_CHARS and is_prose(value)
+    return len(value) < _LONGEST_QUESTION_CHARS and is_prose(value)
 
 
 def _about(question: str) -> frozenset[str]:
-    """What a question is about: its content words, compounds in parts, without the s of a plural."""
-    return frozenset(
-        part.removesuffix("s") for word in text.content_words(question) for part in word.split("-") if part
-    )
+    parts = " ".join(text.content_words(question)).replace("-", " ").split()
+    return frozenset([part.removesuffix("s") for part in parts])
 
 
 def _names(question: str) -> frozenset[str]:
-    """The parts of what a question names, folded to one case."""
-    return frozenset(part for name in text.names(question) for part in _PARTS.findall(name.casefold()))
+    return frozenset(_PARTS.findall(" ".join(text.names(question)).casefold()))
 
 
 def _has_new_line(content: str, fresh: frozenset[str]) -> bool:
@@ -293,7 +320,7 @@ def _has_new_line(content: str, fresh: frozenset[str]) -> bool:
     if not fresh or content.count("\n") < _FEW_LINES - 1:
         return False
     for line in content.lower().split("\n"):
-        if any(word in line for word in fresh):
+        if any(map(line.__contains__, fresh)):
             told = _plain_words(line) - STOP_WORDS
             if 2 * len(told & fresh) >= len(told) > 0:
                 return True
