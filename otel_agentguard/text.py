@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import orjson
@@ -32,6 +32,7 @@ _EMPTY_ANSWER_WORDS = 12
 _HEX_ID_CHARS = 7
 _MIXED_ID_CHARS = 16
 _EDGE_CHARS = 512
+_MANY_ITEMS = 64
 
 _DUMP = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_INDENT_2
 
@@ -282,6 +283,7 @@ def _listing(items: Any, limit: int) -> str:
 
 
 def _dumped(value: object, limit: int) -> str:
+    value = _pruned(value, limit)
     try:
         data = orjson.dumps(value, _as_data, _DUMP)
     except TypeError:  # a large integer, a lone surrogate, or nothing that JSON could hold
@@ -294,6 +296,54 @@ def _dumped(value: object, limit: int) -> str:
     if len(data) > 2 * limit:  # white space is slow to fold, and only the ends are asked for
         data = b" ".join((data[:limit], data[-limit:]))
     return " ".join(data.decode("utf-8", "ignore").split())
+
+
+def _holds_many(value: object) -> bool:
+    """Whether data has a long list or object near its top, as large data all but always has."""
+    pending: list[Any] = [value]
+    for node in islice(pending, _MANY_ITEMS):
+        if type(node) is not dict and type(node) is not list:
+            continue
+        if len(node) > _MANY_ITEMS:
+            return True
+        pending += node.values() if type(node) is dict else node
+    return False
+
+
+def _pruned(value: Any, room: int) -> Any:
+    """Data without the middle of its long lists and objects: written out, its ends of `room` bytes are the same."""
+    if not _holds_many(value):
+        return value
+    if type(value) is list:
+        head, tail = _ends_of(value, room)
+        return head + tail
+    keys = sorted(value, key=str)
+    head, tail = _ends_of([value[key] for key in keys], room)
+    return dict([*zip(keys, head, strict=False), *zip(keys[len(keys) - len(tail) :], tail, strict=True)])
+
+
+def _ends_of(items: list[Any], room: int) -> tuple[list[Any], list[Any]]:
+    head = _first_of(items, room)
+    tail = _first_of(items[: len(head) - 1 : -1], room)
+    return head, tail[::-1]
+
+
+def _first_of(items: list[Any], room: int) -> list[Any]:
+    kept: list[Any] = []
+    for item in items:
+        pruned = _pruned(item, room)
+        kept.append(pruned)
+        room -= _bytes_of(pruned)
+        if room < 0:
+            break
+    return kept
+
+
+def _bytes_of(value: object) -> int:
+    try:
+        return len(orjson.dumps(value, _as_data, _DUMP & ~orjson.OPT_INDENT_2))
+    except TypeError:
+        return 1
 
 
 def _as_data(value: Any) -> object:
