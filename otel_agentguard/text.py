@@ -33,6 +33,7 @@ _HEX_ID_CHARS = 7
 _MIXED_ID_CHARS = 16
 _EDGE_CHARS = 512
 _MANY_ITEMS = 64
+_LOOKED_AT = 4
 
 _DUMP = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_INDENT_2
 
@@ -298,21 +299,19 @@ def _dumped(value: object, limit: int) -> str:
     return " ".join(data.decode("utf-8", "ignore").split())
 
 
-def _holds_many(value: object) -> bool:
+def _holds_many(value: Any) -> bool:
     """Whether data has a long list or object near its top, as large data all but always has."""
-    pending: list[Any] = [value]
-    for node in islice(pending, _MANY_ITEMS):
-        if type(node) is not dict and type(node) is not list:
-            continue
+    pending = [value]
+    for node in islice(pending, _LOOKED_AT):
         if len(node) > _MANY_ITEMS:
             return True
-        pending += node.values() if type(node) is dict else node
+        pending += [part for part in (node.values() if type(node) is dict else node) if type(part) in (dict, list)]
     return False
 
 
 def _pruned(value: Any, room: int) -> Any:
     """Data without the middle of its long lists and objects: written out, its ends of `room` bytes are the same."""
-    if not _holds_many(value):
+    if type(value) not in (dict, list) or not _holds_many(value):
         return value
     if type(value) is list:
         head, tail = _ends_of(value, room)
