@@ -35,10 +35,11 @@ class Attempts:
     def leads(self, key: bytes, call: ToolCall) -> bool:
         """Whether this call, which is over, counts as an attempt."""
         first = self._ends_first(key, call.step)
-        if call.batch is None or call.outcome is Outcome.NOT_EXECUTED:
+        batch = call.batch
+        if batch is None or call.outcome is Outcome.NOT_EXECUTED:
             return first
-        if call.batch != self._batch:
-            self._batch = call.batch
+        if batch != self._batch:
+            self._batch = batch
             self._batched = set()
         if key in self._batched:
             return False
@@ -47,12 +48,13 @@ class Attempts:
         return first
 
     def _ends_first(self, key: bytes, step: int) -> bool:
-        if step in self._followers:
-            self._followers.discard(step)
+        followers = self._followers
+        if followers and step in followers:
+            followers.discard(step)
             return False
         others = self._open.pop(key, step)
         if isinstance(others, list):
-            if len(self._followers) > _MAX_OPEN:
-                self._followers.clear()
-            self._followers.update(other for other in others if other != step)
+            if len(followers) > _MAX_OPEN:
+                followers.clear()
+            followers.update(other for other in others if other != step)
         return True

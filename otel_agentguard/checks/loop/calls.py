@@ -172,7 +172,7 @@ class Calls:
             streak.doubted = streak.doubted or doubt
         streak.step = call.step
         streak.outcome = call.outcome or Outcome.UNKNOWN
-        self._streaks.touch(call.fingerprint or b"")
+        self._streaks.move_to_end(call.fingerprint or b"")
         if broken or streak.grade is Grade.NEW:
             return []
         call.redundant = call.redundant or (idle and streak.grade in (Grade.EQUAL, Grade.ORDER, Grade.ALIKE))

@@ -97,10 +97,12 @@ class Changes:
     def _says_nothing(self, result: object, key: int, digest: bytes, texts: Texts) -> bool:
         """Whether the answer is silence, an echo, or one that another call got too but for the caller's own words."""
         if not isinstance(result, str) or len(result) <= _ECHO_CHARS:
-            if texts.echoes or not texts.answer.strip():
+            answer = texts.answer
+            if not answer or answer.isspace() or texts.echoes:
                 return True
-            if texts.bare is not texts.answer:
-                digest = xxh3_128_digest(texts.bare.encode("utf-8", "surrogatepass"))
+            bare = texts.bare
+            if bare is not answer:
+                digest = xxh3_128_digest(bare.encode("utf-8", "surrogatepass"))
         asked = key & _32_BITS
         first = self._answers.put(int.from_bytes(digest[:8], "little"), asked, replace=False)
         return first is not None and first != asked

@@ -75,7 +75,9 @@ class Past:
         Returns:
             Identity of agent, call and outcome together, and the time before; None for the first time.
         """
-        who = self.who(agent)
+        who = self._agents.get(agent)
+        if who is None:
+            who = self.who(agent)
         outcome = int.from_bytes(digest[:4], "little") & _OUTCOME_MASK
         token = (key ^ outcome * _SPREAD) & _64_BITS
         held = outcome << _OUTCOME_AT | _ONCE | (step if step < _LAST_STEP else _LAST_STEP) << _AGENT_BITS | who

@@ -140,26 +140,13 @@ class Streak:
                     self.evidence = self.evidence[-1:] if self.digest is not None else self.evidence
 
 
-class Streaks:
+class Streaks(OrderedDict[bytes, Streak]):
     """The calls of one run that happened at least twice, least recently used dropped."""
 
-    __slots__ = ("_streaks", "dropped")
-
-    def __init__(self) -> None:
-        self._streaks: OrderedDict[bytes, Streak] = OrderedDict()
-        self.dropped = 0
-
-    def get(self, key: bytes) -> Streak | None:
-        """The streak of a call, or None where it happened once at most."""
-        return self._streaks.get(key)
+    __slots__ = ()
 
     def put(self, key: bytes, streak: Streak) -> None:
         """Start to follow a call."""
-        self._streaks[key] = streak
-        if len(self._streaks) > _MAX_STREAKS:
-            self._streaks.popitem(last=False)
-            self.dropped += 1
-
-    def touch(self, key: bytes) -> None:
-        """Mark a call as used."""
-        self._streaks.move_to_end(key)
+        self[key] = streak
+        if len(self) > _MAX_STREAKS:
+            self.popitem(last=False)
