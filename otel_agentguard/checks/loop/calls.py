@@ -128,7 +128,7 @@ class Calls:
 
     def _recall(self, call: ToolCall, before: Before, digest: bytes) -> Streak:
         """What is known of a call that happened before, but has no streak: it happened once, or long ago."""
-        streak = Streak(before.step, Outcome.OK, {before.who}, evidence=[before.step])
+        streak = Streak(before.step, Outcome.OK, (before.who,), evidence=[before.step])
         if before.same:
             streak.outcome = call.outcome or Outcome.UNKNOWN
             streak.digest = digest
@@ -141,7 +141,8 @@ class Calls:
         who = self._past.who(call.agent)
         own = who in streak.agents
         counts = own or streak.own_repeat
-        streak.agents.add(who)
+        if not own:
+            streak.agents += (who,)
         streak.own_repeat = streak.own_repeat or own
         broken = streak.broken_by(marks)
         spared = streak.spared_by(marks)

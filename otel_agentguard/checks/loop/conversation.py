@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
@@ -62,7 +61,7 @@ class Conversation:
         self._run = run
         self._marks = marks
         self._said: PackedSet | None = None
-        self._turns: deque[_Turn] = deque(maxlen=_MAX_TURNS)
+        self._turns: list[_Turn] = []
 
     def clear(self) -> None:
         """Something new came in: what is said next may be new too."""
@@ -77,7 +76,7 @@ class Conversation:
             self.clear()
         if self._turns and self._turns[-1].agent == message.agent:
             self._turns.clear()
-        self._turns.append(self._turn(message, message.text))
+        self._turns = [*self._turns[1 - _MAX_TURNS :], self._turn(message, message.text)]
         limits = self._run.settings.limits("pingpong")
         agents = sorted({turn.agent for turn in self._turns})
         rounds = len(self._turns) // len(agents)

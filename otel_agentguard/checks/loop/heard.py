@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection
 
 _TEXT_CHARS = 3000
@@ -16,7 +15,7 @@ class Heard:
     __slots__ = ("_chars", "_texts")
 
     def __init__(self) -> None:
-        self._texts: deque[tuple[str, bool]] = deque()
+        self._texts: list[tuple[str, bool]] = []
         self._chars = 0
 
     def add(self, content: str, *, from_tool: bool) -> None:
@@ -25,7 +24,7 @@ class Heard:
         self._texts.append((content, from_tool))
         self._chars += len(content)
         while self._chars > _MAX_CHARS or len(self._texts) > _MAX_TEXTS:
-            self._chars -= len(self._texts.popleft()[0])
+            self._chars -= len(self._texts.pop(0)[0])
 
     def told(self, values: Collection[str], *, by_tools: bool = False) -> bool:
         """Whether all these values came up before, so that whoever uses them works on a list.

@@ -11,9 +11,9 @@ from array import array
 
 from xxhash import xxh3_64_intdigest
 
-_WAYS = 4
+_WAYS = 8
 _LAST = _WAYS - 1
-_FIRST_BUCKETS = 16
+_FIRST_BUCKETS = 4
 _MASK = 0xFFFFFFFFFFFFFFFF
 
 

@@ -41,7 +41,7 @@ class Streak:
 
     step: int
     outcome: Outcome
-    agents: set[int]
+    agents: tuple[int, ...]
     digest: bytes | None = None
     tally: dict[bytes, int] = field(default_factory=dict)
     count: int = 1

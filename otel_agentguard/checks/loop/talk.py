@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -41,7 +41,7 @@ class Talk:
         self._marks = marks
         self._rounds = Rounds()
         self._said: OrderedDict[bytes, _Said] = OrderedDict()
-        self._formal: deque[bool] = deque(maxlen=LONGEST_PERIOD)
+        self._formal: list[bool] = []
         self._last = 0
 
     def begin_intent(self) -> None:
@@ -118,7 +118,7 @@ class Talk:
         self._forget_if_acted()
         self._last = event.step
         self._rounds.push(hash((event.agent, key)), key, event.agent, event.step, known=True)
-        self._formal.append(_is_formal(event))
+        self._formal = [*self._formal[1 - LONGEST_PERIOD :], _is_formal(event)]
         seen = self._rounds.current()
         return seen if seen is not None and self._counts(seen) else None
 
