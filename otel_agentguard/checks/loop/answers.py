@@ -11,11 +11,13 @@ from otel_agentguard.stopwords import STOP_WORDS
 LEFT_OUT = "\0"
 """Stands where an answer held a text of the arguments."""
 
+NEW_SHARE = 3 / 20
+"""Share of new words up to which an answer adds nothing: a statement takes three, and a sentence has about twenty."""
+
 _MIN_CHARS = 3
 _ECHO_WORDS = 8
 _ECHO_TIMES = 4
 _ECHO_CHARS = 4000
-_NEW_SHARE = 0.15
 
 
 class Texts:
@@ -102,13 +104,13 @@ def _echoes(content: str, asked: str) -> bool:
     if content.isascii() and (len(content.split(None, _ECHO_WORDS)) < _ECHO_WORDS or _surely_adds(content, asked)):
         return False
     told = text.content_words(content)
-    return len(told) >= _ECHO_WORDS and len(told - text.content_words(asked)) <= _NEW_SHARE * len(told)
+    return len(told) >= _ECHO_WORDS and len(told - text.content_words(asked)) <= NEW_SHARE * len(told)
 
 
 def _surely_adds(content: str, asked: str) -> bool:
     """Whether so many words are not even part of what was asked that it can be no echo; much cheaper than the rest."""
     pieces = content.lower().split()
-    allowed = _NEW_SHARE * len(pieces)
+    allowed = NEW_SHARE * len(pieces)
     said = asked.lower()
     said_words = set(said.split())
     missing: set[str] = set()

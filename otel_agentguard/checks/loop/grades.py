@@ -116,7 +116,7 @@ def _counts(name: str) -> bool:
 
 
 def _packed(words: Iterable[str]) -> array[int]:
-    return array("I", {xxh3_64_intdigest(word.encode("utf-8", "surrogatepass")) & 0xFFFFFFFF for word in words})
+    return array("I", sorted({xxh3_64_intdigest(word.encode("utf-8", "surrogatepass")) & 0xFFFFFFFF for word in words}))
 
 
 def _digest(content: str) -> bytes:

@@ -16,7 +16,7 @@ from operator import mul
 from typing import NamedTuple
 
 from otel_agentguard import text
-from otel_agentguard.checks.loop.answers import Texts, acknowledges
+from otel_agentguard.checks.loop.answers import NEW_SHARE, Texts, acknowledges
 from otel_agentguard.checks.loop.asked import Asked, judged
 from otel_agentguard.checks.loop.heard import Heard
 from otel_agentguard.checks.loop.likeness import is_prose
@@ -33,12 +33,11 @@ _SHARED_SUBJECT = 0.5
 _SHARED_UNSPACED = 0.3  # half of the pairs of characters straddle two words, and those vary with the wording
 _ITEM_WORDS = 2
 _CLOSE_MEANING = 0.6
-_NEW_SHARE = 0.15
 _FEW_LINES = 3
 _QUESTION_CHARS = 600
 _VALUE_CHARS = 80
 _LONGEST_QUESTION_CHARS = 4000
-_ANSWER_CHARS = 3000
+_ANSWER_CHARS = 3000  # some 500 words, enough to know a share of 0.15 to within 0.016
 _MAX_UNREAD = 8
 _UNREAD_CHARS = 9000
 _READ_CHARS = 6000
@@ -155,7 +154,7 @@ class _Subject(Asked):
             if told.content is not None:
                 said = _plain_words(told.content)
                 fresh = said - known - STOP_WORDS
-                adds = len(fresh) > _NEW_SHARE * len(said) or _has_new_line(told.content, fresh)
+                adds = len(fresh) > NEW_SHARE * len(said) or _has_new_line(told.content, fresh)
                 known |= said
                 idle += not adds and self.count > 0
                 self.read.append(_Read(len(told.content), " ".join(said)))
