@@ -21,40 +21,24 @@ _ECHO_CHARS = 4000
 
 
 class Texts:
-    """The texts of one call that is over, each made when it is first asked for.
+    """The texts of one call that is over; what takes long is made when it is first asked for.
 
     Args:
         call: The call, with its result.
+
+    Attributes:
+        answer: The text of the result, its ends where it is long.
+        strings: The texts among the arguments.
     """
 
-    __slots__ = ("_answer", "_bare", "_call", "_echoes", "_masked", "_strings")
+    __slots__ = ("_bare", "_echoes", "_masked", "answer", "strings")
 
     def __init__(self, call: ToolCall) -> None:
-        result = call.result
-        self._call = call
-        self._answer = result if type(result) is str and len(result) <= text.TEXT_LIMIT else None
+        self.answer = "" if call.result is None else text.text_of(call.result)
+        self.strings = [value for value in (call.arguments or {}).values() if isinstance(value, str)]
         self._bare: str | None = None
         self._masked: str | None = None
-        self._strings: list[str] | None = None
         self._echoes: bool | None = None
-
-    @property
-    def answer(self) -> str:
-        """The text of the result, its ends where it is long."""
-        answer = self._answer
-        if answer is None:
-            result = self._call.result
-            answer = self._answer = "" if result is None else text.text_of(result)
-        return answer
-
-    @property
-    def strings(self) -> list[str]:
-        """The texts among the arguments."""
-        strings = self._strings
-        if strings is None:
-            arguments = self._call.arguments or {}
-            strings = self._strings = [value for value in arguments.values() if isinstance(value, str)]
-        return strings
 
     @property
     def asked(self) -> str:
