@@ -16,7 +16,7 @@ from otel_agentguard import text
 _FIELD_CHARS = 2000
 _LONG_CHARS = 250
 _ALIKE_PERCENT = 90.0
-_PIECES = 12
+_PIECES = 8
 _PIECE_CHARS = 12  # shorter ones are found in most texts of one language
 _SHARED_WORDS = 0.5
 _FEW_WORDS = 2
@@ -161,7 +161,8 @@ def _may_be_alike(one: str, other: str) -> bool:
     apart = len(one) // _PIECES
     if apart < _PIECE_CHARS:
         return True
-    return any(one[start : start + _PIECE_CHARS] in other for start in range(0, apart * _PIECES, apart))
+    pieces = [one[start : start + _PIECE_CHARS] for start in range(0, apart * _PIECES, apart)]
+    return any(map(other.__contains__, pieces))
 
 
 @lru_cache(maxsize=64)
