@@ -6,7 +6,6 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from opentelemetry import context
@@ -20,7 +19,7 @@ from otel_agentguard.fingerprint import call_digest
 from otel_agentguard.guard import Guard, installed
 from otel_agentguard.protocols import Decoder, EndedSpan
 from otel_agentguard.runs import Decision, Run
-from otel_agentguard.seen import Sighting
+from otel_agentguard.seen import KEPT, Sighting
 from otel_agentguard.semconv import (
     AGENTGUARD_ACTION,
     AGENTGUARD_EVIDENCE_STEPS,
@@ -39,9 +38,8 @@ _EXCEPTION = "exception"
 _EXCEPTION_MESSAGE = "exception.message"
 
 
-class _Live(NamedTuple):
-    span: Span
-    scope: Scope
+_Live = tuple[Span, Scope, bool]
+"""A span that has not ended, the scope that it began in, and whether one of our seams made it."""
 
 
 @dataclass(slots=True)
@@ -72,6 +70,8 @@ class AgentGuardSpanProcessor(SpanProcessor):
         self._guard = guard
         self._marked = tuple((marker, decoder) for decoder in decoders for marker in decoder.markers)
         self._live: OrderedDict[int, _Live] = OrderedDict()
+        self._foreign: set[int] = set()
+        self._own_in_a_row = 0
         self._lock = threading.Lock()
         self._traces: WeakKeyDictionary[Run, deque[int]] = WeakKeyDictionary()
 
@@ -80,16 +80,23 @@ class AgentGuardSpanProcessor(SpanProcessor):
         guard = self._guard or installed.guard
         if guard is None:
             return
-        guard.watches_spans = True
         try:
             there = scope(parent_context)
+            is_own = _is_own(span)
             live = self._live
-            live[span.context.span_id] = _Live(span, there)
+            span_id = span.context.span_id
+            live[span_id] = span, there, is_own
+            if is_own:
+                self._own_in_a_row += 1
+                if self._own_in_a_row == KEPT and not self._foreign and not guard.reads_talk:
+                    guard.retold = False
+            else:
+                self._own_in_a_row = 0
+                self._foreign.add(span_id)
+                guard.retold = True
             if len(live) > MAX_LIVE_SPANS:
-                live.popitem(last=False)
+                self._foreign.discard(live.popitem(last=False)[0])
             if there.run is None and (conversation := self._conversation(_attributes_of(span))) is not None:
-                source = span.instrumentation_scope
-                is_own = source is not None and source.name == INSTRUMENTATION_SCOPE
                 self._conversation_run(guard, conversation, span.context.trace_id, asks=not is_own)
         except Exception as exc:
             guard.engine.failed("span processor", exc)
@@ -101,13 +108,13 @@ class AgentGuardSpanProcessor(SpanProcessor):
             return
         try:
             own = span.context
-            live = self._live.pop(own.span_id, None)
-            made_by = span.instrumentation_scope
-            if made_by is None or made_by.name != INSTRUMENTATION_SCOPE:
+            _, there, is_own = self._live.pop(own.span_id, None) or (None, NOWHERE, _is_own(span))
+            if not is_own:
+                self._foreign.discard(own.span_id)
                 attributes = _attributes_of(span)
                 for marker, _ in self._marked:
                     if marker in attributes:
-                        self._take(guard, span, attributes, NOWHERE if live is None else live.scope)
+                        self._take(guard, span, attributes, there)
                         break
             parent = span.parent
             if parent is None or parent.is_remote:
@@ -118,6 +125,7 @@ class AgentGuardSpanProcessor(SpanProcessor):
     def shutdown(self) -> None:
         """Forget everything."""
         self._live.clear()
+        self._foreign.clear()
         with self._lock:
             self._traces.clear()
 
@@ -191,11 +199,11 @@ class AgentGuardSpanProcessor(SpanProcessor):
             if live is None:
                 return
             yield live
-            span = live.span
+            span = live[0]
 
     def _around(self, span: ReadableSpan, there: Scope) -> _Around:
         around = _Around(run=there.run)
-        for above, its_scope in self._above(span):
+        for above, its_scope, _ in self._above(span):
             if around.recording is None and above.is_recording():
                 around.recording = above
             if around.run is None:
@@ -230,9 +238,8 @@ class AgentGuardSpanProcessor(SpanProcessor):
         """Whether a span above, still open, tells of the same call and will know more of it."""
         if call.arguments is not None or call.call_id is not None:
             return False
-        for above, _ in self._above(span):
-            scope_above = above.instrumentation_scope
-            if scope_above is not None and scope_above.name == INSTRUMENTATION_SCOPE:
+        for above, _, is_own in self._above(span):
+            if is_own:
                 continue
             told = self._decoded(guard, EndedSpan(name=above.name, attributes=_attributes_of(above)))
             if isinstance(told, ToolCall) and told.tool == call.tool:
@@ -242,6 +249,11 @@ class AgentGuardSpanProcessor(SpanProcessor):
     def _root_ended(self, guard: Guard, trace_id: int, span: ReadableSpan) -> None:
         if guard.implicit.has_trace(trace_id):
             guard.implicit.end_trace(trace_id, failed=span.status.status_code is StatusCode.ERROR)
+
+
+def _is_own(span: ReadableSpan) -> bool:
+    source = span.instrumentation_scope
+    return source is not None and source.name == INSTRUMENTATION_SCOPE
 
 
 def _attributes_of(span: ReadableSpan) -> Mapping[str, object]:

@@ -54,12 +54,12 @@ def seam_call(
         result="found",
         result_digest=b"r" * 16,
     )
-    sighting = run.seen.begin(call)
+    run.seen.begin(call)
     before: Decision = world.engine.before(run, call)
     if before.action < Action.BLOCK:
         during()
         world.engine.after(run, call)
-    run.seen.end(sighting)
+    run.seen.end(call)
     return before
 
 
