@@ -89,6 +89,7 @@ _SQL_OBJECT = re.compile(
     re.IGNORECASE,
 )
 _MAYBE_HEAD = re.compile(r"\s*[\w./'\"-]+(?:[\s<>&12]|$)")
+_WRAPPED = re.compile(r"\s*[A-Za-z]\w*\[(.*)\]\s*$", re.DOTALL)  # as agents write an action: run[ls -l]
 _SHELL_HEAD = re.compile(r"\s*(?:sudo\s+)?([\w./-]+)(?:\s|$)")
 _REDIRECT_TO_FILE = re.compile(r"(?<![0-9&=<>-])1?>{1,2}\s*[^\s&>|;]")
 
@@ -142,6 +143,8 @@ def _only_text(arguments: Mapping[str, object] | None) -> str | None:
 
 @lru_cache(maxsize=256)
 def _form_of_text(text: str, cut: bool) -> Form:
+    if (wrapped := _WRAPPED.match(text)) is not None:
+        text = wrapped.group(1)
     if not cut and _text_only_reads(text):
         return Form.READS
     return Form.WRITES if _text_surely_writes(text) else Form.UNSURE
