@@ -70,6 +70,7 @@ _GIT_WRITERS = frozenset(
     restore revert rm stash switch tag worktree
     """.split()
 )
+_LINE_COMMANDS = (_READERS | _WRITERS | {"git"}) - {"[", "awk", "gawk", "mawk"}
 _COMMANDS = (
     _READERS
     | _WRITERS
@@ -124,6 +125,12 @@ def only_reads(arguments: Mapping[str, object] | None) -> bool:
 def surely_writes(arguments: Mapping[str, object] | None) -> bool:
     """Whether a call, where it succeeds, surely changes files or tables, by the form of its one text argument."""
     return form_of(arguments) is Form.WRITES
+
+
+def is_command_line(text: str) -> bool:
+    """Whether a text is one line that begins with a well-known command that is no interpreter of code."""
+    head = _SHELL_HEAD.match(text)
+    return head is not None and "\n" not in text.strip() and head.group(1) in _LINE_COMMANDS
 
 
 def _only_text(arguments: Mapping[str, object] | None) -> str | None:
