@@ -62,7 +62,7 @@ def test_errors_that_quote_the_callers_words_in_a_longer_name_are_none() -> None
     tables = ["shops", "products", "orders", "items", "stores"]
 
     findings = found(
-        fail("query", f"Table 'trade_2024.{table}' does not exist", sql=f"SELECT * FROM {table}") for table in tables
+        fail("query", f"Table 'trade_2024.{table}' does not exist", about=f"rows of {table}") for table in tables
     )
 
     assert findings[-1] == Seen(5, Kind.NEAR, Action.HINT)
