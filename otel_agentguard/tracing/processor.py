@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.trace import StatusCode
 
 from otel_agentguard.current import NOWHERE, Scope, scope
-from otel_agentguard.events import Effect, Event, ToolCall, Trigger, Turn
+from otel_agentguard.events import Effect, Event, ModelCall, ToolCall, Trigger, Turn
 from otel_agentguard.fingerprint import call_digest
 from otel_agentguard.guard import Guard, installed
 from otel_agentguard.protocols import Decoder, EndedSpan
@@ -25,6 +25,7 @@ from otel_agentguard.semconv import (
     AGENTGUARD_EVIDENCE_STEPS,
     AGENTGUARD_FINDING_KIND,
     AGENTGUARD_RUN_ID,
+    GEN_AI_RESPONSE_ID,
     INSTRUMENTATION_SCOPE,
 )
 from otel_agentguard.tracing import decoding
@@ -34,6 +35,7 @@ from otel_agentguard.tracing.findings import Late, telling_late
 MAX_LIVE_SPANS = 10_000
 _MAX_DEPTH = 32
 _TRACES_OF_A_RUN = 16
+_MAX_ANSWERS = 256
 _EXCEPTION = "exception"
 _EXCEPTION_MESSAGE = "exception.message"
 
@@ -73,6 +75,7 @@ class AgentGuardSpanProcessor(SpanProcessor):
         self._foreign: set[int] = set()
         self._own_in_a_row = 0
         self._lock = threading.Lock()
+        self._answers: OrderedDict[str, str] = OrderedDict()
         self._traces: WeakKeyDictionary[Run, deque[int]] = WeakKeyDictionary()
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
@@ -128,6 +131,7 @@ class AgentGuardSpanProcessor(SpanProcessor):
         self._foreign.clear()
         with self._lock:
             self._traces.clear()
+            self._answers.clear()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         """Nothing waits here."""
@@ -139,6 +143,8 @@ class AgentGuardSpanProcessor(SpanProcessor):
             return
         told = _ended(span, attributes)
         event = self._decoded(guard, told)
+        if isinstance(event, ModelCall) and self._is_answer_of_another(attributes, source):
+            return
         around = self._around(span, there)
         run = around.run
         if run is None:
@@ -233,6 +239,17 @@ class AgentGuardSpanProcessor(SpanProcessor):
         if asks and run.awaits_user is None:
             guard.engine.observe(run, Turn(agent=run.info.agent, trigger=Trigger.USER, at_s=guard.engine.now_s()))
         return run
+
+    def _is_answer_of_another(self, attributes: Mapping[str, object], source: str) -> bool:
+        """Whether another instrumentation told of this answer, which has an id, maybe in a trace of its own."""
+        answer = attributes.get(GEN_AI_RESPONSE_ID)
+        if not isinstance(answer, str) or not answer:
+            return False
+        with self._lock:
+            first = self._answers.setdefault(answer, source)
+            if len(self._answers) > _MAX_ANSWERS:
+                self._answers.popitem(last=False)
+        return first != source
 
     def _is_retold_above(self, guard: Guard, span: ReadableSpan, call: ToolCall) -> bool:
         """Whether a span above, still open, tells of the same call and will know more of it."""
