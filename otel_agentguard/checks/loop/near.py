@@ -165,9 +165,7 @@ class Near:
             return _ECHO, b""
         return _digest("\n".join(sorted(texts.bare.split("\n")))), b""
 
-    def _adopt_textless(
-        self, key: tuple[str, bytes], form: Form, named: bytes, told: frozenset[str]
-    ) -> _Family | None:
+    def _adopt_textless(self, key: tuple[str, bytes], form: Form, named: bytes, told: frozenset[str]) -> _Family | None:
         """Continue a family whose failures had no text, where this call asks for the same thing."""
         textless = (key[0], _TEXTLESS)
         family = self._families.get(textless)
