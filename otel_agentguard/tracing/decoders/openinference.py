@@ -13,10 +13,12 @@ from otel_agentguard.tracing import decoding
 _HANDOFF = "handoff to "
 _INPUT_MESSAGES = "llm.input_messages."
 _OUTPUT_MESSAGES = "llm.output_messages."
-_AGENT_NAMES = (
+_AGENT_TELLS = (
     semconv.OPENINFERENCE_AGENT_NAME,
     semconv.GEN_AI_AGENT_NAME,
     semconv.OPENINFERENCE_GRAPH_NODE_ID,
+    semconv.OPENINFERENCE_INPUT_VALUE,
+    semconv.OPENINFERENCE_OUTPUT_VALUE,
 )
 _METADATA = "metadata"
 _LANGCHAIN_AGENT = "lc_agent_name"
@@ -119,7 +121,7 @@ def _model_call(span: EndedSpan) -> ModelCall:
 
 def _message(span: EndedSpan, agent: str | None) -> Message | None:
     attributes = span.attributes
-    if semconv.OPENINFERENCE_OUTPUT_VALUE not in attributes and not any(name in attributes for name in _AGENT_NAMES):
+    if not any(name in attributes for name in _AGENT_TELLS):
         # openai-agents calls the root of its trace an agent too
         return None
     text = decoding.message_text(decoding.known(span, semconv.OPENINFERENCE_OUTPUT_VALUE))
