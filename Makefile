@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS)
 COMPAT := $(notdir $(basename $(wildcard tests/adapters/oldest/*.txt)))
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo demo-once test test-plain test-bare test-mem0 compat check bench chaos soak soak-short format clean
+.PHONY: demo demo-once test test-plain test-bare test-mem0 golden compat check bench chaos soak soak-short format clean
 
 $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -40,6 +40,13 @@ test-mem0:
 	test -x .venvs/mem0/bin/python || $(PYTHON) -m venv .venvs/mem0
 	.venvs/mem0/bin/python $(PIP_INSTALL) --editable . mem0ai pytest pytest-timeout hypothesis
 	.venvs/mem0/bin/python -m pytest tests/memory/test_mem0.py
+
+# The decoders and adapters under the instrumentations of others, against the golden files; a few minutes.
+# AGENTGUARD_WRITE_GOLDEN=1 writes the files anew.
+golden:
+	test -x .venvs/golden/bin/python || $(PYTHON) -m venv .venvs/golden
+	.venvs/golden/bin/python $(PIP_INSTALL) --editable . pytest pytest-timeout hypothesis -r tests/tracing/golden/requirements.txt
+	.venvs/golden/bin/python -m pytest -q tests/tracing/test_golden_runs.py
 
 # Each adapter with the oldest versions of its framework that it knows, in an environment of its own.
 compat: $(COMPAT:%=compat-%)

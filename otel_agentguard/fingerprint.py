@@ -150,16 +150,23 @@ def exported(fingerprint: bytes, key: bytes) -> str:
     Raises:
         ConfigError: The key is empty.
     """
-    if not key:
-        raise ConfigError("fingerprint_key is empty; leave it out for a random one, or give at least 16 random bytes")
-    if len(key) > _MAX_KEY_BYTES:
-        key = blake2b(key, digest_size=_MAX_KEY_BYTES, person=_PERSON).digest()
-    return blake2b(fingerprint, digest_size=16, key=key, person=_PERSON).hexdigest()
+    hashing = _keyed(key).copy()
+    hashing.update(fingerprint)
+    return hashing.hexdigest()
 
 
 def new_key() -> bytes:
     """A random key for `exported`, 32 bytes."""
     return secrets.token_bytes(32)
+
+
+@lru_cache(maxsize=16)
+def _keyed(key: bytes) -> blake2b:
+    if not key:
+        raise ConfigError("fingerprint_key is empty; leave it out for a random one, or give at least 16 random bytes")
+    if len(key) > _MAX_KEY_BYTES:
+        key = blake2b(key, digest_size=_MAX_KEY_BYTES, person=_PERSON).digest()
+    return blake2b(digest_size=16, key=key, person=_PERSON)
 
 
 @lru_cache(maxsize=1024)

@@ -62,7 +62,8 @@ class Guard:
         tracer: Makes our spans, whichever provider there is.
         captures_content: Whether arguments, results and messages may go onto spans.
         processor_pending: Our span processor has not met the SDK's provider yet.
-        watches_spans: A span processor of ours sees the spans of others.
+        retold: Others may tell of the events of our seams too: spans that are not ours, or what models are told.
+        reads_talk: What models are told is read, so `retold` stays.
         specs: What is known of the tools of every run.
         effects: Runs the bodies of side-effect tools; None until the ledger is open.
         open_effects: Opens the ledger, at the first side effect.
@@ -95,7 +96,8 @@ class Guard:
         self.dedup: Dedup | None = None
         self._run_effects: WeakKeyDictionary[Run, RunEffects] = WeakKeyDictionary()
         self.processor_pending = processor is not None
-        self.watches_spans = False
+        self.retold = False
+        self.reads_talk = False
         self._make_processor = processor
         self._attached: tuple[AcceptsProcessors, SpanProcessor] | None = None
         self.specs = dict(specs or {})
@@ -220,7 +222,7 @@ class Guard:
             self.processor_pending = False
             try:
                 processor = self._make_processor()
-                self.watches_spans = True
+                self.retold = True
                 if any(type(one) is type(processor) for one in _processors(provider)):
                     return
                 add(processor)

@@ -63,6 +63,7 @@ class AgentGuard:
         metrics_url: Where the metrics are served; None without a server.
         guard: What seams see of it; None in mode `off`.
         by_program: The program installed it, not an instrumentation.
+        declared: Settings of OpenTelemetry's declarative configuration that it was installed with.
         offers_metrics: A meter provider of the program may read them.
     """
 
@@ -75,6 +76,7 @@ class AgentGuard:
         registry: CollectorRegistry,
         by_program: bool = True,
     ) -> None:
+        self.declared: Mapping[str, object] = {}
         self.settings = settings
         self.engine = engine
         self.registry = registry
@@ -203,8 +205,9 @@ def install(
 ) -> AgentGuard:
     """Install the guard in this process.
 
-    An argument beats `AGENTGUARD_*` in the environment, which beats `agentguard.toml`; only
-    `AGENTGUARD_MODE` beats everything. A second call gives the guard that is there.
+    An argument beats `AGENTGUARD_*` in the environment, which beats what OpenTelemetry's declarative
+    configuration says of the guard, which beats `agentguard.toml`; only `AGENTGUARD_MODE` beats
+    everything. A second call gives the guard that is there.
 
     Args:
         mode: `"enforce"`, `"observe"` or `"off"`.
@@ -273,15 +276,18 @@ def install(
     return _install(arguments, parts, by_program=True, given=given)
 
 
-def install_for_instrumentation() -> AgentGuard:
+def install_for_instrumentation(declared: Mapping[str, object] | None = None) -> AgentGuard:
     """Install the guard where no program asked for it: its own seams enforce, those put in for it observe.
 
-    A later `install()` by the program takes its place.
+    A later `install()` by the program takes its place, and takes over `declared`.
+
+    Args:
+        declared: What OpenTelemetry's declarative configuration says of the guard, by key.
 
     Raises:
-        ConfigError: A setting in the environment or the file has no such name or value.
+        ConfigError: A setting in the environment or a file has no such name or value.
     """
-    return _install({}, Parts(), by_program=False, given=False)
+    return _install({}, Parts(), by_program=False, given=bool(declared), declared=declared or {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,19 +306,34 @@ class Parts:
     specs: Mapping[str, ToolSpec] = field(default_factory=dict)
 
 
-def _install(arguments: Mapping[str, object], parts: Parts, *, by_program: bool, given: bool) -> AgentGuard:
+def _install(
+    arguments: Mapping[str, object],
+    parts: Parts,
+    *,
+    by_program: bool,
+    given: bool,
+    declared: Mapping[str, object] | None = None,
+) -> AgentGuard:
     global _current
     with _lock:
         earlier = _current
         if earlier is not None and (earlier.by_program or not by_program):
             if given:
-                _logger.warning("agentguard: installed already, so these arguments are not taken; shutdown() it first")
+                what = "these arguments" if by_program else "the settings of the declarative configuration"
+                _logger.warning("agentguard: installed already, so %s are not taken; shutdown() it first", what)
             return earlier
     if earlier is not None:
+        declared = declared or earlier.declared
         earlier.shutdown()
-    settings = loading.load(arguments, defaults=None if by_program else {"mode": Mode.OBSERVE})
+    defaults = None if by_program else {"mode": Mode.OBSERVE}
+    settings = loading.load(arguments, defaults=defaults, declared=declared)
     settings = replace(settings, tools=DeclaredTools(settings.tools))
-    made = _off(settings) if settings.mode is Mode.OFF else _build(settings, parts, by_program=by_program)
+    made = (
+        _off(settings, by_program=by_program)
+        if settings.mode is Mode.OFF
+        else _build(settings, parts, by_program=by_program)
+    )
+    made.declared = declared or {}
     with _lock:
         _current = made
         installed.guard = made.guard
@@ -328,10 +349,11 @@ def _attach_adapters(made: AgentGuard, guard: Guard) -> None:
     made.undo(attach_all(guard, left_out=made.settings.adapters_off, environ=os.environ))
 
 
-def _off(settings: Settings) -> AgentGuard:
+def _off(settings: Settings, *, by_program: bool) -> AgentGuard:
     from prometheus_client import CollectorRegistry
 
-    return AgentGuard(settings, Engine(checks=(), settings=settings), guard=None, registry=CollectorRegistry())
+    idle = Engine(checks=(), settings=settings)
+    return AgentGuard(settings, idle, guard=None, registry=CollectorRegistry(), by_program=by_program)
 
 
 def _notes(settings: Settings) -> Store | None:

@@ -3,17 +3,37 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from opentelemetry import trace
 from opentelemetry.instrumentation.instrumentor import BaseInstrumentor  # type: ignore[attr-defined]
 
+from otel_agentguard.errors import ConfigError
 from otel_agentguard.guard import remove_processor
 from otel_agentguard.install import AgentGuard, install_for_instrumentation
 from otel_agentguard.tracing.processor import AgentGuardSpanProcessor
 
 _logger = logging.getLogger("otel_agentguard")
+
+
+@dataclass(init=False)
+class Configuration:
+    """What OpenTelemetry's declarative configuration says of the guard.
+
+    The SDK makes one of the mapping under `instrumentation/development.python.agentguard` and hands its fields to
+    `instrument()`. Every key is taken here: what is wrong with one is said where settings are read, with the name
+    and the way out, while the SDK would tell of a `TypeError` and then instrument without any settings.
+
+    Attributes:
+        settings: The settings by key, as in `agentguard.toml`.
+    """
+
+    settings: Mapping[str, object]
+
+    def __init__(self, **settings: object) -> None:
+        self.settings = settings
 
 
 class AgentGuardInstrumentor(BaseInstrumentor):  # type: ignore[misc]
@@ -22,8 +42,12 @@ class AgentGuardInstrumentor(BaseInstrumentor):  # type: ignore[misc]
     Seams that the program put in itself enforce, all else observes, unless `AGENTGUARD_MODE` says
     otherwise. A guard that the program installs takes precedence, before and after. Instrumenting
     never raises: bad settings are logged, and the application runs without a guard.
+
+    Attributes:
+        configuration: How the SDK reads our part of a declarative configuration.
     """
 
+    configuration = Configuration
     _installed: AgentGuard | None = None
     _added: tuple[object, AgentGuardSpanProcessor] | None = None
 
@@ -35,15 +59,18 @@ class AgentGuardInstrumentor(BaseInstrumentor):  # type: ignore[misc]
         """Install the guard and add its span processor.
 
         Args:
-            kwargs: `tracer_provider`: the provider whose spans are read; the global one by default.
+            kwargs: `tracer_provider`: the provider whose spans are read; the global one by default. `settings`:
+                what the declarative configuration says.
         """
         try:
-            made = install_for_instrumentation()
+            made = install_for_instrumentation(kwargs.get("settings"))
+            self._installed = None if made.by_program else made
             if made.guard is None:
                 return
-            self._installed = None if made.by_program else made
             made.guard.meet_provider()
             self._join(kwargs.get("tracer_provider"))
+        except ConfigError as exc:
+            _logger.error("agentguard: not installed; the application runs without a guard: %s", exc)  # noqa: TRY400
         except Exception:
             _logger.exception("agentguard: not installed; the application runs without a guard")
 

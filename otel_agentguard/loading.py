@@ -1,8 +1,10 @@
-"""Where settings come from: an argument beats the environment, which beats `agentguard.toml`, which beats the default.
+"""Where settings come from.
 
-A key is the dotted path of the file: `loop.same.hint`, `tools.NAME.same.hint`, `budget.steps`. In the
-environment it is upper-cased with `__` for the dots and `AGENTGUARD_` in front. `AGENTGUARD_MODE` alone
-beats everything, so that whoever operates a program can turn its guard off without touching its code.
+An argument beats the environment, which beats OpenTelemetry's declarative configuration, which beats
+`agentguard.toml`, which beats the default. A key is the dotted path of the file: `loop.same.hint`,
+`tools.NAME.same.hint`, `budget.steps`. In the environment it is upper-cased with `__` for the dots and
+`AGENTGUARD_` in front. `AGENTGUARD_MODE` alone beats everything, so that whoever operates a program can turn
+its guard off without touching its code.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from otel_agentguard.findings import Limits
 _logger = logging.getLogger("otel_agentguard")
 
 FILE_NAME = "agentguard.toml"
+DECLARATIVE_FILE = "OTEL_CONFIG_FILE"
 PREFIX = "AGENTGUARD_"
 
 _Key = tuple[str, ...]
@@ -49,6 +52,7 @@ def load(
     environ: Mapping[str, str] = os.environ,
     file: Path | None = None,
     defaults: Mapping[str, object] | None = None,
+    declared: Mapping[str, object] | None = None,
 ) -> Settings:
     """Settings from all places where they can be given.
 
@@ -59,6 +63,7 @@ def load(
         environ: The environment; an empty variable counts as not set.
         file: The settings file; None looks for `agentguard.toml` in the working directory.
         defaults: What holds where nobody says otherwise, in place of the defaults of `Settings`.
+        declared: What stands under our name in OpenTelemetry's declarative configuration.
 
     Raises:
         ConfigError: A key is unknown, a value does not fit, or the file cannot be read.
@@ -67,6 +72,7 @@ def load(
     for layer in (
         _from_mapping(defaults or {}, "default"),
         _from_file(file),
+        _from_declared(declared or {}, environ.get(DECLARATIVE_FILE)),
         _from_environment(environ),
         _from_mapping(arguments or {}, "argument"),
     ):
@@ -142,10 +148,22 @@ def _from_file(file: Path | None) -> dict[_Key, _Given]:
         raise ConfigError(f"cannot read the settings file '{path}': {exc.strerror}") from exc
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
         raise ConfigError(f"the settings file '{path}' is not TOML: {exc}") from exc
-    given = {key: _Given(value, str(path)) for key, value in _flat((), content)}
+    return _beside(path, {key: _Given(value, str(path)) for key, value in _flat((), content)})
+
+
+def _from_declared(values: Mapping[str, object], file: str | None) -> dict[_Key, _Given]:
+    if values.get("mode") is False:
+        values = {**values, "mode": Mode.OFF.value}  # what a bare `off` is in YAML
+    where = file or "the declarative configuration"
+    given = _from_mapping(values, f"under 'agentguard' in {where}")
+    return _beside(Path(file), given) if file else given
+
+
+def _beside(file: Path, given: dict[_Key, _Given]) -> dict[_Key, _Given]:
+    """The same, where files that a settings file names are looked for in its folder."""
     for key, one in given.items():
         if key[0] == "schema" and key[-1] == "file" and isinstance(one.value, str):
-            given[key] = _Given(str(path.parent / one.value), one.source)
+            given[key] = _Given(str(file.parent / one.value), one.source)
     return given
 
 

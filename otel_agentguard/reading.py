@@ -70,6 +70,7 @@ _GIT_WRITERS = frozenset(
     restore revert rm stash switch tag worktree
     """.split()
 )
+_LINE_COMMANDS = (_READERS | _WRITERS | {"git"}) - {"[", "awk", "gawk", "mawk"}
 _COMMANDS = (
     _READERS
     | _WRITERS
@@ -89,6 +90,7 @@ _SQL_OBJECT = re.compile(
     re.IGNORECASE,
 )
 _MAYBE_HEAD = re.compile(r"\s*[\w./'\"-]+(?:[\s<>&12]|$)")
+_WRAPPED = re.compile(r"\s*[A-Za-z]\w*\[(.*)\]\s*$", re.DOTALL)  # as agents write an action: run[ls -l]
 _SHELL_HEAD = re.compile(r"\s*(?:sudo\s+)?([\w./-]+)(?:\s|$)")
 _REDIRECT_TO_FILE = re.compile(r"(?<![0-9&=<>-])1?>{1,2}\s*[^\s&>|;]")
 
@@ -125,6 +127,12 @@ def surely_writes(arguments: Mapping[str, object] | None) -> bool:
     return form_of(arguments) is Form.WRITES
 
 
+def is_command_line(text: str) -> bool:
+    """Whether a text is one line that begins with a well-known command that is no interpreter of code."""
+    head = _SHELL_HEAD.match(text)
+    return head is not None and "\n" not in text.strip() and head.group(1) in _LINE_COMMANDS
+
+
 def _only_text(arguments: Mapping[str, object] | None) -> str | None:
     """The one text among the arguments; None where there are several, or anything but plain values beside it."""
     if not arguments or len(arguments) > _MOST_ARGUMENTS:
@@ -142,6 +150,8 @@ def _only_text(arguments: Mapping[str, object] | None) -> str | None:
 
 @lru_cache(maxsize=256)
 def _form_of_text(text: str, cut: bool) -> Form:
+    if (wrapped := _WRAPPED.match(text)) is not None:
+        text = wrapped.group(1)
     if not cut and _text_only_reads(text):
         return Form.READS
     return Form.WRITES if _text_surely_writes(text) else Form.UNSURE

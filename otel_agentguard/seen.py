@@ -1,8 +1,8 @@
 """The latest events of one run, so that an event that several sides report is counted once.
 
 A tool call inside a framework can be told three times: by our seam, by the framework's own spans and
-by those of an instrumentation. Seams note each event when it begins; the span processor, which hears
-of an event when it is over, asks whether it is one of those.
+by those of an instrumentation. Seams say of each event when it begins and when it is over; the span
+processor, which hears of an event when it is over, asks whether it is one of those.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from otel_agentguard.events import Event, Handoff, Memory, Message, ModelCall, P
 from otel_agentguard.fingerprint import text_digest
 
 SEAM = "agentguard"
-_KEPT = 64
+KEPT = 64
+_MAX_GOING = 1_024
 _SHORT_CHARS = 200
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
@@ -83,28 +84,35 @@ _NOTHING = Identity(Event)
 class SeenEvents:
     """What was seen of one run lately; bounded, oldest dropped. Thread safe."""
 
-    __slots__ = ("_lock", "_now_ns", "_parents", "_sightings", "_sources")
+    __slots__ = ("_going", "_lock", "_now_ns", "_parents", "_sightings", "_sources")
 
     def __init__(self, *, now_ns: Callable[[], int] = time.time_ns) -> None:
         self._now_ns = now_ns
         self._lock = threading.Lock()
+        self._going: dict[int, tuple[Event, int] | Sighting] = {}
         self._sightings: deque[Sighting] = deque()
         self._sources: dict[str, int] = {}
         self._parents: dict[int, int] = {}
 
-    def begin(self, event: Event) -> Sighting:
-        """Note an event at a seam, before the engine judges it; refused ones too.
+    def begin(self, event: Event) -> None:
+        """An event begins at a seam, before the engine judges it; refused ones too."""
+        self._going[id(event)] = event, self._now_ns()
+        if len(self._going) > _MAX_GOING:
+            with self._lock:
+                self._going.pop(next(iter(self._going)), None)
 
-        Returns:
-            What `end` is to be told of.
+    def end(self, event: Event, *, keep: bool = True) -> None:
+        """The event is over: it returned, raised or was refused.
+
+        Args:
+            event: What `begin` was told of.
+            keep: Whether others may still tell of it.
         """
-        sighting = Sighting(event, SEAM, self._now_ns())
         with self._lock:
-            self._note(sighting)
-        return sighting
-
-    def end(self, sighting: Sighting) -> None:
-        """Note that the event is over: it returned, raised or was refused."""
+            begun = self._going.pop(id(event), None)
+            if begun is None or not (keep or isinstance(begun, Sighting)):
+                return
+            sighting = begun if isinstance(begun, Sighting) else self._sighted(*begun)
         _close(sighting)
         sighting.ended_ns = self._now_ns()
 
@@ -119,12 +127,20 @@ class SeenEvents:
         """
         _close(told)
         with self._lock:
+            for identity, begun in list(self._going.items()):
+                if not isinstance(begun, Sighting):
+                    self._going[identity] = self._sighted(*begun)
             best = self._same(told)
             if best is None:
                 self._note(told)
                 return True
             best.others = (*best.others, told.source)
             return False
+
+    def _sighted(self, event: Event, started_ns: int) -> Sighting:
+        sighting = Sighting(event, SEAM, started_ns)
+        self._note(sighting)
+        return sighting
 
     def _same(self, told: Sighting) -> Sighting | None:
         if self._sources.keys() <= {told.source} and told.span_id not in self._parents:
@@ -149,7 +165,7 @@ class SeenEvents:
     def _note(self, sighting: Sighting) -> None:
         source, parent_id = sighting.source, sighting.parent_id
         self._sightings.append(sighting)
-        if len(self._sightings) > _KEPT:
+        if len(self._sightings) > KEPT:
             oldest = self._sightings.popleft()
             if oldest.parent_id:
                 _uncount(self._parents, oldest.parent_id)

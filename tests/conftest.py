@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections import OrderedDict
 from collections.abc import Iterator
 
 import pytest
@@ -18,9 +19,23 @@ from services import (
     running,
 )
 
+from otel_agentguard.seams import declare
+
 # Machines that run these are shared and slow at times; how long an example takes is no property.
 settings.register_profile("agentguard", deadline=None)
 settings.load_profile("agentguard")
+
+
+@pytest.fixture(autouse=True)
+def no_tools_of_other_tests(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a tool was declared to be holds in the whole process; each test knows those of its own module only."""
+    here = request.module.__name__
+    known = OrderedDict(
+        (name, declaration)
+        for name, declaration in declare._declared.items()
+        if (module := getattr(declaration.function, "__module__", "")) == here or ".test_" not in f".{module}"
+    )
+    monkeypatch.setattr(declare, "_declared", known)
 
 
 @pytest.fixture(scope="session")

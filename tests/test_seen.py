@@ -52,9 +52,10 @@ def test_a_span_that_ended_before_the_seam_began_is_news(seen: SeenEvents) -> No
 
 
 def test_a_span_that_began_after_the_seam_ended_is_news(seen: SeenEvents, clock: Clock) -> None:
-    sighting = seen.begin(call(q="x"))
+    event = call(q="x")
+    seen.begin(event)
     clock.now = 2000
-    seen.end(sighting)
+    seen.end(event)
 
     assert seen.is_news(told(call(q="x"), 2001, 2002))
 
@@ -121,20 +122,45 @@ def test_reads_and_writes_of_one_memory_are_two_events(seen: SeenEvents) -> None
     assert seen.is_news(told(Memory(operation=MemoryOperation.READ, key="m1"), 1001, 1002))
 
 
-def test_an_old_event_is_forgotten_when_many_newer_ones_have_come(seen: SeenEvents) -> None:
-    seen.begin(call(q="x"))
+def test_an_old_event_is_forgotten_when_many_newer_ones_have_come(seen: SeenEvents, clock: Clock) -> None:
+    old = call(q="x")
+    seen.begin(old)
+    clock.now = 1005
+    seen.end(old)
     for number in range(100):
-        seen.end(seen.begin(call(q=f"other {number}")))
+        other = call(q=f"other {number}")
+        seen.begin(other)
+        seen.end(other)
 
     assert seen.is_news(told(call(q="x"), 1001, 1002))
 
 
-def test_what_is_kept_of_an_event_that_is_over_is_small(seen: SeenEvents) -> None:
-    large = call(text="x" * 1_000_000, rows=list(range(10_000)))
-    large.result = "y" * 1_000_000
+def test_an_event_that_goes_on_is_known_however_many_newer_ones_have_come(seen: SeenEvents) -> None:
+    seen.begin(call(q="x"))
+    for number in range(100):
+        other = call(q=f"other {number}")
+        seen.begin(other)
+        seen.end(other)
 
-    sighting = seen.begin(large)
-    seen.end(sighting)
+    assert not seen.is_news(told(call(q="x"), 1001, 1002))
 
-    assert sighting.event is None
-    assert sum(sys.getsizeof(value) for value in (sighting.known().arguments or {}).values()) < 1000
+
+def test_events_that_never_end_are_forgotten_at_last(seen: SeenEvents) -> None:
+    events = [call(q=number) for number in range(2_000)]
+    for event in events:
+        seen.begin(event)
+
+    assert seen.is_news(told(call(q=0), 1001, 1002))
+
+
+def test_of_an_event_that_is_over_no_large_values_are_kept(seen: SeenEvents) -> None:
+    argument, result = "x" * 1_000_000, "y" * 1_000_000
+    held = sys.getrefcount(argument), sys.getrefcount(result)
+    large = call(text=argument)
+    large.result = result
+
+    seen.begin(large)
+    seen.end(large)
+    del large
+
+    assert (sys.getrefcount(argument), sys.getrefcount(result)) == held

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextvars import Token
 from dataclasses import replace
@@ -21,6 +22,7 @@ from otel_agentguard.runs import Run
 from otel_agentguard.seams.step import Step, end_agent_span, stopped
 from otel_agentguard.seams.streams import relaying, relaying_async
 from otel_agentguard.seams.turns import take_turn
+from otel_agentguard.seen import SEAM, Sighting
 from otel_agentguard.semconv import (
     GEN_AI_AGENT_NAME,
     GEN_AI_OPERATION_NAME,
@@ -194,6 +196,7 @@ class Entered:
         agent = request.agent or around.agent or self.run.info.agent
         self._scope = replace(around, run=self.run, run_id=self.run.run_id, agent=agent)
         self._token: Token[Context] | None = None
+        self._began_ns = time.time_ns()
         ctx = context.get_current()
         attributes = {GEN_AI_OPERATION_NAME: OPERATION_INVOKE_AGENT, GEN_AI_AGENT_NAME: agent}
         try:
@@ -240,7 +243,9 @@ class Entered:
             if text is not None:
                 agent = self._scope.agent or self.run.info.agent
                 event = Message(agent=agent, at_s=guard.engine.now_s(), text=text, digest=text_digest(text))
-                guard.engine.observe(self.run, event, enforce=guard.enforce_auto)
+                # A span of the framework inside of this may have told of it as it ended.
+                if self.run.seen.is_news(Sighting(event, SEAM, self._began_ns, time.time_ns())):
+                    guard.engine.observe(self.run, event, enforce=guard.enforce_auto)
         except Exception as exc:
             guard.engine.failed("adapter", exc)
 

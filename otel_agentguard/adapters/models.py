@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextvars import ContextVar
 from typing import Any, TypeVar
 from weakref import WeakSet
 
@@ -37,9 +38,17 @@ R = TypeVar("R")
 _INSIDE = context.create_key("agentguard-model-call")
 
 
+# Beside the mark in OpenTelemetry's context: while a framework calls its SDK, an instrumentation may put back a context
+# that it kept from before our seam, as opentelemetry-instrumentation-genai-langchain 1.3b0 does.
+_under_way: ContextVar[ModelStep | None] = ContextVar("agentguard-model-call", default=None)
+
+
 def is_model_call_told() -> bool:
     """Whether a seam further out tells of the model call that this code makes: a framework's, above an SDK's."""
-    return context.get_value(_INSIDE) is True
+    if context.get_value(_INSIDE) is True:
+        return True
+    around = _under_way.get()
+    return around is not None and around.is_current
 
 
 class ModelSeam:
@@ -252,7 +261,7 @@ class ModelStep(Step):
         request: What was decoded of it.
     """
 
-    __slots__ = ("_answer", "event", "request")
+    __slots__ = ("_answer", "_outer", "event", "request")
 
     def __init__(self, guard: Guard, here: Scope, request: ModelRequest, *, current: bool = True) -> None:
         run = request.run
@@ -267,6 +276,7 @@ class ModelStep(Step):
         if request.messages is not None:
             self.event.request_digest = digest((request.messages, request.tools), on_fallback=guard.opaque)
         self._answer: object = None
+        self._outer: ModelStep | None = None
         self._around = context.set_value(_INSIDE, True, within(self.run, here, self._around))
         attributes: dict[str, AttributeValue] = {
             GEN_AI_OPERATION_NAME: OPERATION_CHAT,
@@ -274,6 +284,23 @@ class ModelStep(Step):
             GEN_AI_AGENT_NAME: self.agent,
         }
         self.start(f"{SPAN_CHAT} {request.model}".rstrip(), attributes, kind=SpanKind.CLIENT, current=current)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether code that runs now, and is told of it, makes this request."""
+        return self._token is not None
+
+    def resume(self) -> None:
+        """See `Step`."""
+        super().resume()
+        self._outer = _under_way.get()
+        _under_way.set(self)
+
+    def park(self) -> None:
+        """See `Step`."""
+        super().park()
+        if _under_way.get() is self:
+            _under_way.set(self._outer)
 
     def hints(self) -> str:
         """What this request should tell the model beside its messages; empty unless the user wants that."""

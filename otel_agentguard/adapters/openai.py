@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from openai._base_client import AsyncAPIClient, SyncAPIClient
@@ -18,10 +18,21 @@ _Body = Mapping[str, Any]
 def hook(patches: Patches) -> None:
     """Put the seam around requests.
 
-    `create`, `parse`, `stream` and their raw forms all come through `request`, which retries inside.
+    `create`, `parse`, `stream` and their raw forms all come through `request`, which retries inside. OpenInference
+    wraps it in the subclasses, and goes on to what was in the base class when it did so.
     """
-    patches.wrap(SyncAPIClient, "request", _request)
-    patches.wrap(AsyncAPIClient, "request", _request_async)
+    for client in (SyncAPIClient, *_overriding(SyncAPIClient)):
+        patches.wrap(client, "request", _request)
+    for client in (AsyncAPIClient, *_overriding(AsyncAPIClient)):
+        patches.wrap(client, "request", _request_async)
+
+
+def _overriding(base: type[Any]) -> Iterator[type[Any]]:
+    """The subclasses that have a `request` of their own by now."""
+    for client in base.__subclasses__():
+        if "request" in vars(client):
+            yield client
+        yield from _overriding(client)
 
 
 def _request(wrapped: Any, client: Any, args: Any, kwargs: Any) -> Any:

@@ -232,12 +232,15 @@ class TalkSeam:
         talk = self._talks.find(request)
         if guard is None:
             return request, talk
-        guard.watches_spans = True
+        guard.reads_talk = guard.retold = True
         here = scope()
         run = here.run
         if run is None:
-            trace_id = _enclosing_trace()
-            run = guard.implicit.of_conversation(talk.id) if trace_id is None else guard.implicit.of_trace(trace_id)
+            trace_id, of_request = _enclosing_traces(self._source)
+            if trace_id is None:
+                run = guard.implicit.of_conversation(talk.id, trace_id=of_request)
+            else:
+                run = guard.implicit.of_trace(trace_id)
             if request.ends_with_user and request.user_messages != talk.user_messages:
                 entry = EntryRequest(user_text=request.user_text)
                 run = take_users_turn(guard, run, here, entry)
@@ -390,19 +393,27 @@ def arguments_of(text: object) -> dict[str, object] | None:
     return found if isinstance(found, dict) else {"arguments": text}
 
 
-def _enclosing_trace() -> int | None:
-    """The trace that the program is in, if any.
+def _enclosing_traces(source: str) -> tuple[int | None, int | None]:
+    """The trace that the program is in, and the one that is nothing but the span of this very request.
 
-    The span of this very request does not count, which another instrumentation makes around our seam.
+    Another instrumentation makes that span around our seam. OpenInference says what its span is only when it ends,
+    so that until then it is known by its scope.
     """
     span = trace.get_current_span()
     known = span.get_span_context()
     if not known.is_valid:
-        return None
+        return None, None
     attributes = getattr(span, "attributes", None) or {}
-    is_request = attributes.get(GEN_AI_OPERATION_NAME) == OPERATION_CHAT or "llm.request.type" in attributes
-    is_request = is_request or attributes.get("openinference.span.kind") == "LLM"
-    return None if is_request and getattr(span, "parent", None) is None else known.trace_id
+    scope_name = getattr(getattr(span, "instrumentation_scope", None), "name", "")
+    is_request = (
+        attributes.get(GEN_AI_OPERATION_NAME) == OPERATION_CHAT
+        or "llm.request.type" in attributes
+        or attributes.get("openinference.span.kind") == "LLM"
+        or scope_name == f"openinference.instrumentation.{source}"
+    )
+    if is_request and getattr(span, "parent", None) is None:
+        return None, known.trace_id
+    return known.trace_id, None
 
 
 def _show(guard: Guard, run: Run, call: ToolCall, decision: Decision, began_ns: int, ended_ns: int) -> None:

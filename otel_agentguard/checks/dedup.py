@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 from xxhash import xxh3_128_digest
 
@@ -45,8 +45,7 @@ class DedupCheck:
         return DedupRun()
 
 
-@dataclass(slots=True, eq=False)
-class _Origin:
+class _Origin(NamedTuple):
     """Where the answer to a call comes from.
 
     Attributes:
@@ -94,7 +93,7 @@ class DedupRun:
 
     def __init__(self) -> None:
         self._compacted = 0
-        self._origins: OrderedDict[bytes, _Origin] = OrderedDict()
+        self._origins: dict[bytes, _Origin] = {}
         self._writes: deque[_Write] = deque(maxlen=_MAX_WRITES)
 
     def before(self, event: Event) -> Sequence[Finding]:
@@ -118,10 +117,10 @@ class DedupRun:
 
     def _note(self, call: ToolCall) -> None:
         if call.fingerprint is not None:
+            self._origins.pop(call.fingerprint, None)
             self._origins[call.fingerprint] = _Origin(call.step, call.result_digest)
-            self._origins.move_to_end(call.fingerprint)
             if len(self._origins) > _MAX_CALLS:
-                self._origins.popitem(last=False)
+                del self._origins[next(iter(self._origins))]
         if call.outcome not in _HAPPENED or call.effect not in (*_CHANGES, Effect.UNKNOWN):
             return
         self._writes.append(_Write(call))

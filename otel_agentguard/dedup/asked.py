@@ -104,10 +104,29 @@ class Asked:
         Returns:
             None where the call must execute by itself; else the execution, and whether it is ours to lead.
         """
+        parts, flights = self._parts, self._cache.flights
         try:
-            return self._board()
+            began = parts.generations.now
+            touches = None if self._rule.pure else self._call.touches
+            reads = parts.resources.look(touches, self._key[1]) if touches else ()
+            if reads is None:
+                self.missed = Source.UNCACHEABLE
+                return None, False
+            new = Flight(began, reads)
+            if self._fresh:
+                flights.replace(self._key, new)
+                return new, True
+            there = flights.board(self._key, new)
+            if there is new:
+                return new, True
+            if there.is_led_here():
+                return None, False
+            if self._is_as_at_start(there, reads):
+                return there, False
+            flights.replace(self._key, new)
+            return new, True
         except Exception as exc:
-            self._parts.fail(exc)
+            parts.fail(exc)
             return None, False
 
     def execute(self, flight: Flight, body: Callable[[], T]) -> T:
@@ -147,33 +166,6 @@ class Asked:
         if self.keeps or source is Source.COALESCED:
             self._parts.tell("dedup", self._rule.tool, source.value)
 
-    def _board(self) -> tuple[Flight | None, bool]:
-        began = self._parts.generations.now
-        reads = self._look()
-        if reads is None:
-            self.missed = Source.UNCACHEABLE
-            return None, False
-        new = Flight(began, reads)
-        flights = self._cache.flights
-        if self._fresh:
-            flights.replace(self._key, new)
-            return new, True
-        there = flights.board(self._key, new)
-        if there is new:
-            return new, True
-        if there.is_led_here():
-            return None, False
-        if self._is_as_at_start(there, reads):
-            return there, False
-        flights.replace(self._key, new)
-        return new, True
-
-    def _look(self) -> tuple[Seen, ...] | None:
-        touches = self._call.touches
-        if self._rule.pure or not touches:
-            return ()
-        return self._parts.resources.look(touches, self._key[1])
-
     def _is_as_at_start(self, flight: Flight, reads: Sequence[Seen]) -> bool:
         """Whether what an execution may have read already is what a new one would read."""
         if self._rule.pure:
@@ -194,6 +186,9 @@ class Asked:
         return self._rule.pure or (self._is_unwritten(flight) and self._parts.resources.same(flight.reads))
 
     def _returned(self, flight: Flight, value: object, made_s: float, took_s: float) -> None:
+        if not self.keeps and not self._cache.flights.leave(self._key, flight):
+            flight.step_down()
+            return
         kept: Kept | None = None
         stable = False
         try:

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Hashable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import suppress
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -18,7 +17,7 @@ from otel_agentguard.dedup.rules import NotKept
 
 MAX_WAIT_S = 60.0
 
-_leading: ContextVar[frozenset[int]] = ContextVar("agentguard_leading", default=frozenset())
+_leading: ContextVar[tuple[int, ...]] = ContextVar("agentguard_leading", default=())
 
 
 class Landing(Enum):
@@ -68,7 +67,7 @@ class Flight:
         self.joined = 0
         self._future: Future[Outcome] | None = None
         self._leader = threading.get_ident()
-        self._token: Token[frozenset[int]] | None = None
+        self._token: Token[tuple[int, ...]] | None = None
 
     def join(self) -> None:
         """One more waits for it; called under the lock that it is found under, so that it cannot land meanwhile."""
@@ -78,7 +77,7 @@ class Flight:
 
     def lead(self) -> None:
         """Note that this context executes it, so that a call inside of it does not wait for itself."""
-        self._token = _leading.set(_leading.get() | {id(self)})
+        self._token = _leading.set((*_leading.get(), id(self)))
 
     def is_led_here(self) -> bool:
         """Whether this code runs inside the execution."""
@@ -94,12 +93,19 @@ class Flight:
             return False
         return True
 
+    def step_down(self) -> None:
+        """This context executes it no more."""
+        token, self._token = self._token, None
+        if token is None:
+            return
+        try:
+            _leading.reset(token)
+        except ValueError:  # it ends in another context, whose own value is right
+            return
+
     def land(self, outcome: Outcome) -> None:
         """Give the outcome to those who joined, when nobody can join any more. The first one counts."""
-        if self._token is not None:
-            with suppress(ValueError):  # landed in another context, whose own value is right
-                _leading.reset(self._token)
-            self._token = None
+        self.step_down()
         if self._future is not None and not self._future.done():
             self._future.set_result(outcome)
 
@@ -146,11 +152,12 @@ class Flights:
         with self._lock:
             self._flights[key] = new
 
-    def leave(self, key: Hashable, flight: Flight) -> None:
-        """Nobody joins it any more."""
+    def leave(self, key: Hashable, flight: Flight) -> bool:
+        """Nobody joins it any more; whether anybody has."""
         with self._lock:
             if self._flights.get(key) is flight:
                 del self._flights[key]
+            return flight.joined > 0
 
     def after_fork(self) -> None:
         """The executions of the parent never land here."""

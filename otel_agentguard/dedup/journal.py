@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -17,6 +18,7 @@ MAX_READINGS = 256
 MAX_REPEATS = 512
 _MAX_RUNS = 20_000
 _MAX_NAME_CHARS = 512
+_READS = frozenset({Effect.READ, Effect.CURSOR})
 
 
 @dataclass(slots=True, eq=False)
@@ -58,7 +60,7 @@ class Repeat:
     first_step: int
     last_step: int
     digest: bytes
-    count: int = 1
+    count: int = 2
 
 
 class Journal:
@@ -77,7 +79,7 @@ class Journal:
         self._step = 0
         self._lock = threading.Lock()
         self._readings: OrderedDict[str, Reading] = OrderedDict()
-        self._repeats: OrderedDict[bytes, Repeat] = OrderedDict()
+        self._latest: dict[bytes, tuple[bytes, int] | Repeat] = {}
 
     def take(self, call: ToolCall, names: Iterable[str], seen: dict[str, Seen | None]) -> None:
         """Take in a call that is over.
@@ -126,7 +128,7 @@ class Journal:
     def repeats(self) -> list[Repeat]:
         """Calls that came to one answer more than once, in the order in which they first did."""
         with self._lock:
-            found = [repeat for repeat in self._repeats.values() if repeat.count > 1]
+            found = [repeat for repeat in self._latest.values() if isinstance(repeat, Repeat)]
         return sorted(found, key=lambda repeat: (repeat.first_step, repeat.tool))
 
     def _reading(self, name: str, step: int) -> Reading:
@@ -139,15 +141,19 @@ class Journal:
         return reading
 
     def _repeat(self, call: ToolCall, key: bytes, digest: bytes) -> None:
-        repeat = self._repeats.get(key)
-        if repeat is None or repeat.digest != digest:
-            self._repeats[key] = Repeat(call.tool, call.step, call.step, digest)
-        else:
-            repeat.count += 1
-            repeat.last_step = call.step
-        self._repeats.move_to_end(key)
-        if len(self._repeats) > MAX_REPEATS:
-            self._repeats.popitem(last=False)
+        known = self._latest.pop(key, None)
+        if isinstance(known, Repeat):
+            if known.digest == digest:
+                known.count += 1
+                known.last_step = call.step
+                self._latest[key] = known
+                return
+        elif known is not None and known[0] == digest:
+            self._latest[key] = Repeat(call.tool, known[1], call.step, digest)
+            return
+        self._latest[key] = digest, call.step
+        if len(self._latest) > MAX_REPEATS:
+            del self._latest[next(iter(self._latest))]
 
 
 class Journals:
@@ -176,7 +182,7 @@ class Journals:
         """An event is over. See `Sink`."""
         if not isinstance(event, ToolCall):
             return
-        names = read_by(event)
+        names = read_by(event) if event.effect in _READS else ()
         seen: dict[str, Seen | None] = {}
         if names and event.served_from is None:
             seen = {name: self.look(name) for name in names}
@@ -208,14 +214,17 @@ def read_by(call: ToolCall) -> tuple[str, ...]:
 
     Empty for a call that did not succeed, or that was not declared to read.
     """
-    if call.effect not in (Effect.READ, Effect.CURSOR) or call.outcome is not Outcome.OK or call.refused:
+    if call.effect not in _READS or call.outcome is not Outcome.OK or call.refused:
         return ()
     if call.touches is not None:
         return call.touches
-    return tuple(value for value in (call.arguments or {}).values() if isinstance(value, str) and _is_file(value))
-
-
-def _is_file(text: str) -> bool:
-    if not text or len(text) > _MAX_NAME_CHARS or "\n" in text or "\0" in text:
-        return False
-    return os.path.isfile(text)
+    names = []
+    for value in (call.arguments or {}).values():
+        if isinstance(value, str) and value and len(value) <= _MAX_NAME_CHARS and "\n" not in value:
+            try:
+                found = os.stat(value)
+            except (OSError, ValueError):
+                continue
+            if stat.S_ISREG(found.st_mode):
+                names.append(value)
+    return tuple(names)

@@ -91,7 +91,6 @@ class ContinuedStep(ToolStep):
             setattr(self, name, getattr(outer, name))
         self._around = context.get_current()
         self._decisive = None
-        self._sighting = None
         self._token = None
         self._remarks = ()
         self._outer = outer

@@ -22,7 +22,6 @@ from otel_agentguard.events import Event, ModelCall, ToolCall
 from otel_agentguard.findings import Action, Finding
 from otel_agentguard.guard import Guard
 from otel_agentguard.runs import PASS, Decision, Run
-from otel_agentguard.seen import Sighting
 from otel_agentguard.semconv import (
     AGENTGUARD_ACTION,
     AGENTGUARD_EVIDENCE_STEPS,
@@ -66,7 +65,6 @@ class Step:
         "_decisive",
         "_identified",
         "_plain",
-        "_sighting",
         "_token",
         "action",
         "agent",
@@ -94,7 +92,6 @@ class Step:
         self._decisive: Finding | None = None
         self._identified = False
         self._plain: _Plain | None = None
-        self._sighting: Sighting | None = None
         self._token: Token[Context] | None = None
 
     def start(
@@ -216,8 +213,7 @@ class Step:
         if self._plain is not None:
             self._open(event)
         self.park()
-        if self._sighting is not None:
-            self.run.seen.end(self._sighting)
+        self.run.seen.end(event, keep=self.guard.retold)
         span = self.span
         try:
             late = fingerprint is not None and not self._identified
@@ -249,8 +245,7 @@ class Step:
             self.span = self.guard.tracer.start_span(name, self._around, kind, known, start_time=self._at_ns)
         except Exception as exc:
             self.guard.engine.failed("span", exc)
-        if self.guard.watches_spans:
-            self._sighting = self.run.seen.begin(event)
+        self.run.seen.begin(event)
         if current:
             self.resume()
 

@@ -189,7 +189,13 @@ def _result(value: object) -> tuple[object, str | None]:
         return message["content"], name(message["tool_call_id"])
     if isinstance(value, str) and value.startswith("content=") and (told := _TOOL_MESSAGE.match(value)):
         return _MESSAGE_ID.sub("", told[1] + told[3]), told[2]
+    if isinstance(value, list) and value and all(_is_text_block(part) for part in value):
+        return "\n".join(_texts(value)), None
     return value, None
+
+
+def _is_text_block(part: object) -> bool:
+    return isinstance(part, Mapping) and part.keys() == {"type", "text"} and part["type"] == "text"
 
 
 def _message(value: object) -> Mapping[str, object] | None:

@@ -6,7 +6,6 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from opentelemetry import context
@@ -15,17 +14,18 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.trace import StatusCode
 
 from otel_agentguard.current import NOWHERE, Scope, scope
-from otel_agentguard.events import Effect, Event, ToolCall, Trigger, Turn
+from otel_agentguard.events import Effect, Event, ModelCall, ToolCall, Trigger, Turn
 from otel_agentguard.fingerprint import call_digest
 from otel_agentguard.guard import Guard, installed
 from otel_agentguard.protocols import Decoder, EndedSpan
 from otel_agentguard.runs import Decision, Run
-from otel_agentguard.seen import Sighting
+from otel_agentguard.seen import KEPT, Sighting
 from otel_agentguard.semconv import (
     AGENTGUARD_ACTION,
     AGENTGUARD_EVIDENCE_STEPS,
     AGENTGUARD_FINDING_KIND,
     AGENTGUARD_RUN_ID,
+    GEN_AI_RESPONSE_ID,
     INSTRUMENTATION_SCOPE,
 )
 from otel_agentguard.tracing import decoding
@@ -35,13 +35,13 @@ from otel_agentguard.tracing.findings import Late, telling_late
 MAX_LIVE_SPANS = 10_000
 _MAX_DEPTH = 32
 _TRACES_OF_A_RUN = 16
+_MAX_ANSWERS = 256
 _EXCEPTION = "exception"
 _EXCEPTION_MESSAGE = "exception.message"
 
 
-class _Live(NamedTuple):
-    span: Span
-    scope: Scope
+_Live = tuple[Span, Scope, bool]
+"""A span that has not ended, the scope that it began in, and whether one of our seams made it."""
 
 
 @dataclass(slots=True)
@@ -72,7 +72,10 @@ class AgentGuardSpanProcessor(SpanProcessor):
         self._guard = guard
         self._marked = tuple((marker, decoder) for decoder in decoders for marker in decoder.markers)
         self._live: OrderedDict[int, _Live] = OrderedDict()
+        self._foreign: set[int] = set()
+        self._own_in_a_row = 0
         self._lock = threading.Lock()
+        self._answers: OrderedDict[str, str] = OrderedDict()
         self._traces: WeakKeyDictionary[Run, deque[int]] = WeakKeyDictionary()
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
@@ -80,16 +83,23 @@ class AgentGuardSpanProcessor(SpanProcessor):
         guard = self._guard or installed.guard
         if guard is None:
             return
-        guard.watches_spans = True
         try:
             there = scope(parent_context)
+            is_own = _is_own(span)
             live = self._live
-            live[span.context.span_id] = _Live(span, there)
+            span_id = span.context.span_id
+            live[span_id] = span, there, is_own
+            if is_own:
+                self._own_in_a_row += 1
+                if self._own_in_a_row == KEPT and not self._foreign and not guard.reads_talk:
+                    guard.retold = False
+            else:
+                self._own_in_a_row = 0
+                self._foreign.add(span_id)
+                guard.retold = True
             if len(live) > MAX_LIVE_SPANS:
-                live.popitem(last=False)
+                self._foreign.discard(live.popitem(last=False)[0])
             if there.run is None and (conversation := self._conversation(_attributes_of(span))) is not None:
-                source = span.instrumentation_scope
-                is_own = source is not None and source.name == INSTRUMENTATION_SCOPE
                 self._conversation_run(guard, conversation, span.context.trace_id, asks=not is_own)
         except Exception as exc:
             guard.engine.failed("span processor", exc)
@@ -101,13 +111,13 @@ class AgentGuardSpanProcessor(SpanProcessor):
             return
         try:
             own = span.context
-            live = self._live.pop(own.span_id, None)
-            made_by = span.instrumentation_scope
-            if made_by is None or made_by.name != INSTRUMENTATION_SCOPE:
+            _, there, is_own = self._live.pop(own.span_id, None) or (None, NOWHERE, _is_own(span))
+            if not is_own:
+                self._foreign.discard(own.span_id)
                 attributes = _attributes_of(span)
                 for marker, _ in self._marked:
                     if marker in attributes:
-                        self._take(guard, span, attributes, NOWHERE if live is None else live.scope)
+                        self._take(guard, span, attributes, there)
                         break
             parent = span.parent
             if parent is None or parent.is_remote:
@@ -118,8 +128,10 @@ class AgentGuardSpanProcessor(SpanProcessor):
     def shutdown(self) -> None:
         """Forget everything."""
         self._live.clear()
+        self._foreign.clear()
         with self._lock:
             self._traces.clear()
+            self._answers.clear()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         """Nothing waits here."""
@@ -131,6 +143,8 @@ class AgentGuardSpanProcessor(SpanProcessor):
             return
         told = _ended(span, attributes)
         event = self._decoded(guard, told)
+        if isinstance(event, ModelCall) and self._is_answer_of_another(attributes, source):
+            return
         around = self._around(span, there)
         run = around.run
         if run is None:
@@ -191,11 +205,11 @@ class AgentGuardSpanProcessor(SpanProcessor):
             if live is None:
                 return
             yield live
-            span = live.span
+            span = live[0]
 
     def _around(self, span: ReadableSpan, there: Scope) -> _Around:
         around = _Around(run=there.run)
-        for above, its_scope in self._above(span):
+        for above, its_scope, _ in self._above(span):
             if around.recording is None and above.is_recording():
                 around.recording = above
             if around.run is None:
@@ -226,13 +240,23 @@ class AgentGuardSpanProcessor(SpanProcessor):
             guard.engine.observe(run, Turn(agent=run.info.agent, trigger=Trigger.USER, at_s=guard.engine.now_s()))
         return run
 
+    def _is_answer_of_another(self, attributes: Mapping[str, object], source: str) -> bool:
+        """Whether another instrumentation told of this answer, which has an id, maybe in a trace of its own."""
+        answer = attributes.get(GEN_AI_RESPONSE_ID)
+        if not isinstance(answer, str) or not answer:
+            return False
+        with self._lock:
+            first = self._answers.setdefault(answer, source)
+            if len(self._answers) > _MAX_ANSWERS:
+                self._answers.popitem(last=False)
+        return first != source
+
     def _is_retold_above(self, guard: Guard, span: ReadableSpan, call: ToolCall) -> bool:
         """Whether a span above, still open, tells of the same call and will know more of it."""
         if call.arguments is not None or call.call_id is not None:
             return False
-        for above, _ in self._above(span):
-            scope_above = above.instrumentation_scope
-            if scope_above is not None and scope_above.name == INSTRUMENTATION_SCOPE:
+        for above, _, is_own in self._above(span):
+            if is_own:
                 continue
             told = self._decoded(guard, EndedSpan(name=above.name, attributes=_attributes_of(above)))
             if isinstance(told, ToolCall) and told.tool == call.tool:
@@ -242,6 +266,11 @@ class AgentGuardSpanProcessor(SpanProcessor):
     def _root_ended(self, guard: Guard, trace_id: int, span: ReadableSpan) -> None:
         if guard.implicit.has_trace(trace_id):
             guard.implicit.end_trace(trace_id, failed=span.status.status_code is StatusCode.ERROR)
+
+
+def _is_own(span: ReadableSpan) -> bool:
+    source = span.instrumentation_scope
+    return source is not None and source.name == INSTRUMENTATION_SCOPE
 
 
 def _attributes_of(span: ReadableSpan) -> Mapping[str, object]:

@@ -314,6 +314,39 @@ def test_an_openinference_agent_without_a_name_is_called_as_its_span() -> None:
     assert OpenInference().agent("CodeAgent.run", {"openinference.span.kind": "AGENT"}) == "CodeAgent"
 
 
+def test_the_agent_of_langchain_is_in_the_metadata_of_openinference() -> None:
+    assert openinference_tool("x", metadata='{"lc_agent_name": "coder", "langgraph_step": 2}').agent == "coder"
+    assert openinference_tool("x", metadata="__REDACTED__").agent == ""
+
+
+def test_a_span_that_openinference_translated_keeps_the_name_of_its_agent() -> None:
+    told = span(
+        "invoke_agent coder", openinference__span__kind="AGENT", gen_ai__agent__name="coder", output__value="hi"
+    )
+
+    event = OpenInference().decode(told)
+
+    assert isinstance(event, Message)
+    assert event.agent == "coder"
+
+
+def test_the_root_of_a_trace_that_is_called_an_agent_and_says_nothing_is_no_message() -> None:
+    assert OpenInference().decode(span("Agent workflow", openinference__span__kind="AGENT")) is None
+
+
+def test_text_blocks_of_a_result_are_its_text() -> None:
+    call = genai_tool("{}", **{"anthropic.tool_result.content": _BLOCKS})
+
+    assert call.result == "found\nmore"
+
+
+_BLOCKS = '[{"type": "text", "text": "found"}, {"type": "text", "text": "more"}]'
+
+
+def test_the_thread_of_langgraph_is_a_conversation_to_openllmetry() -> None:
+    assert OpenLLMetry().conversation({"traceloop.association.properties.thread_id": "t1"}) == "t1"
+
+
 def test_a_plan_span_gives_the_steps_of_the_plan() -> None:
     plan = {
         "steps": [{"id": "a", "tool": "search", "args": {"q": "x"}}, {"id": "b", "tool": "write", "depends_on": ["a"]}]

@@ -54,12 +54,12 @@ def seam_call(
         result="found",
         result_digest=b"r" * 16,
     )
-    sighting = run.seen.begin(call)
+    run.seen.begin(call)
     before: Decision = world.engine.before(run, call)
     if before.action < Action.BLOCK:
         during()
         world.engine.after(run, call)
-    run.seen.end(sighting)
+    run.seen.end(call)
     return before
 
 
@@ -590,3 +590,21 @@ def test_whatever_the_attributes_are_nothing_is_raised_and_no_span_is_lost(
 
     assert "a span" in world.exported
     assert world.sink.failures == []
+
+
+def test_two_instrumentations_that_tell_of_one_answer_in_traces_of_their_own_make_one_model_call(world: Any) -> None:
+    told = {"gen_ai.operation.name": "chat", "gen_ai.response.id": "msg_1", "gen_ai.usage.output_tokens": 7}
+
+    for source in ("of the client", "of somebody else"):
+        world.tracer(source).start_span("chat", attributes=told).end()
+
+    assert len(world.model_calls) == 1
+
+
+def test_answers_with_one_id_from_one_instrumentation_are_as_many_as_they_are(world: Any) -> None:
+    told = {"gen_ai.operation.name": "chat", "gen_ai.response.id": "from a cache"}
+
+    for _ in range(3):
+        world.tracer().start_span("chat", attributes=told).end()
+
+    assert len(world.model_calls) == 3

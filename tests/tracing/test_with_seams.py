@@ -53,6 +53,22 @@ def test_a_tool_of_ours_inside_an_instrumented_framework_is_one_step(app: Any) -
     assert [call.arguments for call in app.calls] == [{"q": "x"}, {"q": "y"}]
 
 
+@pytest.mark.parametrize("alone", [0, 200])
+def test_the_first_foreign_span_after_many_calls_of_our_own_is_still_the_same_call(app: Any, alone: int) -> None:
+    @tool
+    def ask(q: str) -> str:
+        app.genai_tool("ask", {"q": q})
+        return "found"
+
+    with run("r1"):
+        for number in range(alone):
+            lookup(str(number))
+        ask("inside")
+        instrumented_lookup(app, "outside")
+
+    assert [call.arguments["q"] for call in app.calls[alone:]] == ["inside", "outside"]
+
+
 def test_outside_of_runs_a_tool_and_the_spans_of_its_trace_share_a_run(app: Any) -> None:
     with app.tracer().start_as_current_span("POST /chat"):
         lookup("x")

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from rapidfuzz import fuzz
 
 from otel_agentguard import text
+from otel_agentguard.reading import is_command_line
 
 _FIELD_CHARS = 2000
 _LONG_CHARS = 250
@@ -131,7 +132,7 @@ def _texts(one: str, other: str) -> Likeness:
     entities = all(_ENTITY.search(word) for word in (*gone, *come))
     if entities and lost == won:
         return Likeness.ENTITY
-    if _is_code(other):
+    if _is_code(other) and not is_command_line(other):
         return _long_texts(one, other)
     size = min(left.total(), right.total())
     if not size:

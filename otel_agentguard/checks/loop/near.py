@@ -11,6 +11,7 @@ import string
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from xxhash import xxh3_128_digest
@@ -39,6 +40,9 @@ _ECHO = b"="
 _ECHO_MIN_CHARS = 8
 _ECHO_CHARS = 200
 _NO_SIGNS = str.maketrans(dict.fromkeys(set(f"{text.PUNCTUATION}{LEFT_OUT}") - {"_", "#"}, " "))
+_WORD = re.compile(r"[\w#]+")
+_MAX_TOLD = 64
+_NOTHING_TOLD: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True, eq=False)
@@ -53,12 +57,16 @@ class _Member:
 
 
 class _First(NamedTuple):
-    """The only call so far of one tool with one outcome."""
+    """The only call so far of one tool with one outcome.
+
+    `told` holds the words that its error quotes, and those that earlier ones did.
+    """
 
     step: int
     form: Form
     named: bytes
     kind: bytes
+    told: frozenset[str] = _NOTHING_TOLD
 
     @property
     def size(self) -> int:
@@ -75,13 +83,14 @@ class _Family:
     named: bytes
     kinds: set[bytes]
     evidence: list[int]
+    told: frozenset[str]
     doubted: bool = False
 
     @classmethod
     def of(cls, first: _First) -> _Family:
         """The family that a first call begins."""
         members = deque([_Member(first.form)], maxlen=_MAX_MEMBERS)
-        return cls(first.step, members, first.named, {first.kind}, [first.step])
+        return cls(first.step, members, first.named, {first.kind}, [first.step], first.told)
 
     @property
     def size(self) -> int:
@@ -120,16 +129,19 @@ class Near:
         key = (call.tool, outcome)
         family = self._families.get(key)
         form = form_of(call.arguments)
+        told = _quoted_words(texts) if failing else _NOTHING_TOLD
         if failing and family is None:
-            family = self._adopt_textless(key, form, named)
-        if family is None or self._broken(family, failing=failing):
-            self._keep(key, _First(call.step, form, named, call.fingerprint))
+            family = self._adopt_textless(key, form, named, told)
+        known = _NOTHING_TOLD if family is None else family.told
+        if family is None or _tells_more(call, told - known) or self._broken(family, failing=failing):
+            self._keep(key, _First(call.step, form, named, call.fingerprint, _latest(told | known)))
             if not failing:
                 self._heard.add(texts.answer, from_tool=True)
             return ()
         self._forget(key)
         if isinstance(family, _First):
             family = _Family.of(family)
+        family.told = _latest(told | known)
         links = [(likeness(member.form, form, failing=failing), member) for member in family.members]
         if named != family.named:
             links = [(max(likest, Likeness.TOKEN), member) for likest, member in links]
@@ -157,7 +169,7 @@ class Near:
             return _ECHO, b""
         return _digest("\n".join(sorted(texts.bare.split("\n")))), b""
 
-    def _adopt_textless(self, key: tuple[str, bytes], form: Form, named: bytes) -> _Family | None:
+    def _adopt_textless(self, key: tuple[str, bytes], form: Form, named: bytes, told: frozenset[str]) -> _Family | None:
         """Continue a family whose failures had no text, where this call asks for the same thing."""
         textless = (key[0], _TEXTLESS)
         family = self._families.get(textless)
@@ -168,7 +180,7 @@ class Near:
         if min(likeness(member.form, form, failing=True) for member in family.members) is not Likeness.WORDS:
             return None
         self._forget(textless)
-        family.named = named
+        family.named, family.told = named, told
         return family
 
     def _broken(self, family: _Family | _First, *, failing: bool) -> bool:
@@ -282,6 +294,23 @@ def _rows(
             rows.append(("near_token", Likeness.TOKEN))
         rows.append(("near_entity", Likeness.ENTITY))
     return rows
+
+
+def _quoted_words(texts: Texts) -> frozenset[str]:
+    quoted = _QUOTED.findall(texts.masked[:_MASKED_CHARS])
+    return _latest(frozenset(_WORD.findall(" ".join(quoted).casefold()))) if quoted else _NOTHING_TOLD
+
+
+def _tells_more(call: ToolCall, quoted: frozenset[str]) -> bool:
+    """Whether words that an error quotes for the first time are not the caller's own: it tells of something."""
+    if not quoted:
+        return False
+    said = text.mask(text.text_of(call.arguments, _MASKED_CHARS)).casefold()
+    return not quoted.issubset(_WORD.findall(said))
+
+
+def _latest(told: frozenset[str]) -> frozenset[str]:
+    return told if len(told) <= _MAX_TOLD else frozenset(islice(told, _MAX_TOLD))
 
 
 def _says_back(texts: Texts) -> bool:

@@ -96,6 +96,8 @@ class Streak:
             back_to_back: Nothing new was learned since the last time.
         """
         if digest in self.tally:
+            if self.ungraded:
+                del self.evidence[0]  # it came to something else
             self.grade = Grade.EQUAL
             self.tally[digest] += 1
             self.numbers += 1

@@ -24,6 +24,12 @@ _MEMORY_OPERATIONS = {
 }
 
 
+_ANTHROPIC_RESULT = "anthropic.tool_result.content"
+"""Where Anthropic's own spans of its tool runner have a result."""
+_PYDANTIC_AI_ANSWER = "final_result"
+"""Where Pydantic AI's own spans of an agent have its answer."""
+
+
 class GenAI:
     """Reads `gen_ai.operation.name` spans."""
 
@@ -74,7 +80,7 @@ def _tool_call(span: EndedSpan) -> ToolCall | None:
         span,
         tool,
         given=decoding.arguments(decoding.known(span, semconv.GEN_AI_TOOL_CALL_ARGUMENTS)),
-        result=decoding.known(span, semconv.GEN_AI_TOOL_CALL_RESULT),
+        result=decoding.known(span, semconv.GEN_AI_TOOL_CALL_RESULT, _ANTHROPIC_RESULT),
         call_id=decoding.name(attributes.get(semconv.GEN_AI_TOOL_CALL_ID)),
         agent=_acting(span),
     )
@@ -98,7 +104,7 @@ def _model_call(span: EndedSpan) -> ModelCall:
 
 def _message(span: EndedSpan) -> Message:
     """What an agent hands back when it ends is its message to whoever called it."""
-    text = decoding.message_text(decoding.known(span, semconv.GEN_AI_OUTPUT_MESSAGES))
+    text = decoding.message_text(decoding.known(span, semconv.GEN_AI_OUTPUT_MESSAGES, _PYDANTIC_AI_ANSWER))
     return Message(
         agent=_acting(span) or _after(span.name, semconv.SPAN_INVOKE_AGENT) or "",
         text=text,

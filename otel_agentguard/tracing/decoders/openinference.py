@@ -13,6 +13,15 @@ from otel_agentguard.tracing import decoding
 _HANDOFF = "handoff to "
 _INPUT_MESSAGES = "llm.input_messages."
 _OUTPUT_MESSAGES = "llm.output_messages."
+_AGENT_TELLS = (
+    semconv.OPENINFERENCE_AGENT_NAME,
+    semconv.GEN_AI_AGENT_NAME,
+    semconv.OPENINFERENCE_GRAPH_NODE_ID,
+    semconv.OPENINFERENCE_INPUT_VALUE,
+    semconv.OPENINFERENCE_OUTPUT_VALUE,
+)
+_METADATA = "metadata"
+_LANGCHAIN_AGENT = "lc_agent_name"
 _ENTRY_METHODS = (".run", ".arun", ".invoke", ".ainvoke", "._execute_core")
 
 
@@ -36,7 +45,7 @@ class OpenInference:
 
     def agent(self, name: str, attributes: Mapping[str, object]) -> str | None:
         """See `Decoder.agent`."""
-        if (named := decoding.name(attributes.get(semconv.OPENINFERENCE_AGENT_NAME))) is not None:
+        if (named := _named(attributes)) is not None:
             return named
         if _kind(attributes) != semconv.OPENINFERENCE_KIND_AGENT:
             return None
@@ -58,8 +67,21 @@ def _of_span_name(name: str) -> str | None:
     return decoding.name(name)
 
 
+def _named(attributes: Mapping[str, object]) -> str | None:
+    """The agent by whichever name is there.
+
+    Spans of Pydantic AI keep the names of the GenAI conventions when they are translated; LangChain tells its agent
+    in the metadata of all that it does.
+    """
+    named = decoding.first_name(attributes, semconv.OPENINFERENCE_AGENT_NAME, semconv.GEN_AI_AGENT_NAME)
+    if named is None and _METADATA in attributes:
+        metadata = decoding.parsed(attributes[_METADATA])
+        named = decoding.name(metadata.get(_LANGCHAIN_AGENT)) if isinstance(metadata, Mapping) else None
+    return named
+
+
 def _acting(span: EndedSpan) -> str | None:
-    return decoding.name(span.attributes.get(semconv.OPENINFERENCE_AGENT_NAME))
+    return _named(span.attributes)
 
 
 def _tool_call(span: EndedSpan) -> ToolCall | Handoff | None:
@@ -97,7 +119,11 @@ def _model_call(span: EndedSpan) -> ModelCall:
     )
 
 
-def _message(span: EndedSpan, agent: str | None) -> Message:
+def _message(span: EndedSpan, agent: str | None) -> Message | None:
+    attributes = span.attributes
+    if not any(name in attributes for name in _AGENT_TELLS):
+        # openai-agents calls the root of its trace an agent too
+        return None
     text = decoding.message_text(decoding.known(span, semconv.OPENINFERENCE_OUTPUT_VALUE))
     return Message(
         agent=agent or "",

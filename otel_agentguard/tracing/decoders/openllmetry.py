@@ -42,8 +42,10 @@ class OpenLLMetry:
         return named
 
     def conversation(self, attributes: Mapping[str, object]) -> str | None:
-        """See `Decoder.conversation`."""
-        return decoding.name(attributes.get(semconv.TRACELOOP_ASSOCIATION_SESSION_ID))
+        """See `Decoder.conversation`; LangGraph's thread is one too."""
+        return decoding.first_name(
+            attributes, semconv.TRACELOOP_ASSOCIATION_SESSION_ID, semconv.TRACELOOP_ASSOCIATION_THREAD_ID
+        )
 
 
 def _acting(span: EndedSpan) -> str | None:

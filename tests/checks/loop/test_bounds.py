@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 import time
@@ -136,10 +137,12 @@ def test_more_agents_than_have_numbers_still_repeat_each_for_itself() -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3600)
 def test_a_step_takes_no_longer_at_the_end_of_a_long_run() -> None:
+    steps = 100_000 if "AGENTGUARD_SOAK_S" in os.environ else 1_000_000
     run = LoopCheck().open(RunInfo(run_id="r", agent="a", settings=Settings()))
     took: list[float] = []
-    for step in range(1, 1_000_001):
+    for step in range(1, steps + 1):
         call = read(f"{step}.txt", f"{TEXT} {step}", step=step)
         began = time.thread_time()
         run.before(call)
@@ -149,14 +152,18 @@ def test_a_step_takes_no_longer_at_the_end_of_a_long_run() -> None:
     assert sorted(took[-1000:])[500] < 3 * sorted(took[1000:2000])[500]
 
 
-def test_a_result_of_a_megabyte_is_taken_in_at_once() -> None:
+def test_a_result_of_a_megabyte_is_taken_in_faster_than_its_words_are_counted() -> None:
     content = "\n".join(f"{WORDS[n % 25]} {n} {WORDS[n % 7]}" for n in range(60_000))
     calls = [read("a.log", f"{n}\n{content}") for n in range(4)] + [read("a.log", {"rows": [content] * 2, "n": 1})] * 1
 
     began = time.process_time()
     run_of(calls)
+    took = time.process_time() - began
 
-    assert time.process_time() - began < 0.25
+    began = time.process_time()
+    for _ in calls:
+        set(content.split())
+    assert took < time.process_time() - began
 
 
 def test_a_set_tells_new_keys_from_known_ones() -> None:

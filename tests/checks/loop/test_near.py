@@ -47,6 +47,57 @@ def test_the_callers_own_words_in_an_answer_do_not_make_it_another() -> None:
     assert findings == [Seen(3, Kind.NEAR, Action.HINT)]
 
 
+def test_errors_that_quote_something_new_each_time_are_news() -> None:
+    suggested = [", ".join(f"'{word} street'" for word in WORDS[n : n + 3]) for n in range(0, 21, 3)]
+
+    findings = found(
+        fail("search", f"Could not find [{WORDS[-1 - n]}]. Similar: [{names}]", query=WORDS[-1 - n])
+        for n, names in enumerate(suggested)
+    )
+
+    assert findings == []
+
+
+def test_errors_that_quote_the_callers_words_in_a_longer_name_are_none() -> None:
+    tables = ["shops", "products", "orders", "items", "stores"]
+
+    findings = found(
+        fail("query", f"Table 'trade_2024.{table}' does not exist", about=f"rows of {table}") for table in tables
+    )
+
+    assert findings[-1] == Seen(5, Kind.NEAR, Action.HINT)
+
+
+def test_the_first_text_after_failures_without_one_is_no_news() -> None:
+    failed = tool_call("inspect", {"path": "a.pdf", "question": "show me all of it"}, None, outcome=Outcome.FAILED)
+    purposes = ["I would like to see the whole text", "give the text line by line"]
+
+    findings = found(
+        failed,
+        (fail("inspect", "cannot convert 'a.pdf': type '.pdf'", path="a.pdf", question=text) for text in purposes),
+    )
+
+    assert findings == [Seen(3, Kind.NEAR, Action.HINT)]
+
+
+COMMAND_WITH_BRACES = "find docs -name ghost -exec ls -lt {} +"
+
+
+def test_a_command_line_with_braces_is_compared_as_a_command() -> None:
+    commands = [f"{COMMAND_WITH_BRACES}{more}" for more in ("", " | sort -k 6", " | sort -k 6 | head -1")]
+
+    assert found(ask("run", TEXT, command=command) for command in commands) == [Seen(3, Kind.NEAR, Action.HINT)]
+
+
+@pytest.mark.parametrize("head", ["python3 -c ", "node -e ", ""])
+def test_code_with_braces_is_compared_as_code(head: str) -> None:
+    programs = [
+        f"{head}show({{'{one}': {n}}}, {other})" for n, (one, other) in enumerate(zip(WORDS, WORDS[9:], strict=False))
+    ]
+
+    assert found(ask("run", TEXT, command=program) for program in programs[:4]) == []
+
+
 def test_lines_in_another_order_are_the_same_result() -> None:
     lines = ["amber is yellow", "birch is white", "cedar is red"]
 

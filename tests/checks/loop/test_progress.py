@@ -408,3 +408,11 @@ def test_a_cursor_that_has_come_to_its_end_is_found() -> None:
     end = [tool_call("next", {}, "no more blocks", effect=Effect.CURSOR) for _ in range(3)]
 
     assert first(blocks, end) == (8, Kind.LOOP, Action.HINT)
+
+
+def test_the_evidence_begins_with_the_first_step_of_the_outcome_that_is_counted() -> None:
+    watch = Watch()
+
+    watch.add(ask("build", TEXT, target="app"), (fail("build", "no compiler", target="app") for _ in range(3)))
+
+    assert watch.findings[0].evidence == (2, 3, 4)
