@@ -107,11 +107,12 @@ class Near:
         heard: What was said to the agents.
     """
 
-    __slots__ = ("_families", "_heard", "_kept_chars", "_marks", "_run")
+    __slots__ = ("_errors", "_families", "_heard", "_kept_chars", "_marks", "_run")
 
     def __init__(self, run: RunInfo, marks: Marks, heard: Heard) -> None:
         self._run = run
         self._marks = marks
+        self._errors: dict[int, None] = {}
         self._families: OrderedDict[tuple[str, bytes], _Family | _First] = OrderedDict()
         self._kept_chars = 0
         self._heard = heard
@@ -122,7 +123,7 @@ class Near:
             return ()
         if call.result_digest is None or call.fingerprint is None or call.arguments is None:
             return ()
-        failing = call.outcome is not Outcome.OK
+        failing = self._fails(call, texts)
         if not failing and call.effect in CHANGING:
             return ()
         outcome, named = self._outcome(call, texts, failing=failing)
@@ -154,6 +155,16 @@ class Near:
             return ()
         rows = _rows(call, texts, likest, failing=failing, acknowledged=acknowledged)
         return self._judge(family, call, joined, latest, rows)
+
+    def _fails(self, call: ToolCall, texts: Texts) -> bool:
+        """Whether a call failed, or says what an earlier failure said: behind a pipe the status is lost."""
+        if call.outcome is Outcome.OK:
+            return bool(self._errors) and hash((call.tool, texts.answer)) in self._errors
+        if not text.is_short(texts.answer):
+            self._errors[hash((call.tool, texts.answer))] = None
+            if len(self._errors) > _MAX_FAMILIES:
+                del self._errors[next(iter(self._errors))]
+        return True
 
     def _outcome(self, call: ToolCall, texts: Texts, *, failing: bool) -> tuple[bytes, bytes]:
         """Identity of the outcome without the caller's own words; for failures with and without quoted names."""
