@@ -11,7 +11,7 @@ import string
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 from xxhash import xxh3_128_digest
@@ -135,14 +135,14 @@ class Near:
             family = self._adopt_textless(key, form, named, told)
         known = _NOTHING_TOLD if family is None else family.told
         if family is None or _tells_more(call, told - known) or self._broken(family, failing=failing):
-            self._keep(key, _First(call.step, form, named, call.fingerprint, _latest(told | known)))
+            self._keep(key, _First(call.step, form, named, call.fingerprint, _latest(told, known)))
             if not failing:
                 self._heard.add(texts.answer, from_tool=True)
             return ()
         self._forget(key)
         if isinstance(family, _First):
             family = _Family.of(family)
-        family.told = _latest(told | known)
+        family.told = _latest(told, known)
         links = [(likeness(member.form, form, failing=failing), member) for member in family.members]
         if named != family.named:
             links = [(max(likest, Likeness.TOKEN), member) for likest, member in links]
@@ -309,7 +309,7 @@ def _rows(
 
 def _quoted_words(texts: Texts) -> frozenset[str]:
     quoted = _QUOTED.findall(texts.masked[:_MASKED_CHARS])
-    return _latest(frozenset(_WORD.findall(" ".join(quoted).casefold()))) if quoted else _NOTHING_TOLD
+    return frozenset(_WORD.findall(" ".join(quoted).casefold())) if quoted else _NOTHING_TOLD
 
 
 def _tells_more(call: ToolCall, quoted: frozenset[str]) -> bool:
@@ -320,8 +320,11 @@ def _tells_more(call: ToolCall, quoted: frozenset[str]) -> bool:
     return not quoted.issubset(_WORD.findall(said))
 
 
-def _latest(told: frozenset[str]) -> frozenset[str]:
-    return told if len(told) <= _MAX_TOLD else frozenset(islice(told, _MAX_TOLD))
+def _latest(told: frozenset[str], known: frozenset[str]) -> frozenset[str]:
+    """Both together, as far as they are kept."""
+    if told <= known:
+        return known
+    return frozenset(islice(chain(told, known), _MAX_TOLD))
 
 
 def _says_back(texts: Texts) -> bool:
