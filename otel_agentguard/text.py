@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import islice, pairwise
 from typing import Any
 
@@ -284,7 +285,8 @@ def _listing(items: Any, limit: int) -> str:
 
 
 def _dumped(value: object, limit: int) -> str:
-    value = _pruned(value, limit)
+    with suppress(RecursionError):  # it holds itself; orjson says so
+        value = _pruned(value, limit)
     try:
         data = orjson.dumps(value, _as_data, _DUMP)
     except TypeError:  # a large integer, a lone surrogate, or nothing that JSON could hold

@@ -86,6 +86,17 @@ def test_what_refers_to_itself_has_a_text() -> None:
     assert text_of(knot) == "<dict>"
 
 
+@pytest.mark.parametrize("size", [1, 100])
+def test_long_lists_and_objects_that_hold_themselves_have_a_text(size: int) -> None:
+    knot: list[Any] = [0]
+    knot.extend([knot] * size)
+    named: dict[str, Any] = {str(number): number for number in range(size)}
+    named["self"] = named
+
+    assert text_of(knot)
+    assert text_of(named)
+
+
 @given(JSON, st.integers(min_value=64, max_value=512))
 def test_a_text_keeps_to_its_limit(value: Any, limit: int) -> None:
     assert len(text_of([value, "x y" * 400, value], limit)) <= limit

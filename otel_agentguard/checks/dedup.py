@@ -6,7 +6,6 @@ import re
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
-from typing import NamedTuple
 
 from xxhash import xxh3_128_digest
 
@@ -15,6 +14,7 @@ from otel_agentguard.dedup.asking import asks_fresh
 from otel_agentguard.dedup.places import Places, places_of, written_by
 from otel_agentguard.events import Compaction, Effect, Event, Outcome, ToolCall
 from otel_agentguard.findings import Action, CheckName, Finding, Kind, Severity
+from otel_agentguard.packed import Origin, PackedOutcomes, mark_of
 from otel_agentguard.protocols import RunInfo
 
 _MAX_CALLS = 2_048
@@ -43,18 +43,6 @@ class DedupCheck:
     def open(self, run: RunInfo) -> DedupRun:
         """The state of this check for one run; about 300 KB at most."""
         return DedupRun()
-
-
-class _Origin(NamedTuple):
-    """Where the answer to a call comes from.
-
-    Attributes:
-        step: The step at which its body ran last.
-        digest: What it came to.
-    """
-
-    step: int
-    digest: bytes | None
 
 
 class _Write:
@@ -93,7 +81,7 @@ class DedupRun:
 
     def __init__(self) -> None:
         self._compacted = 0
-        self._origins: dict[bytes, _Origin] = {}
+        self._origins = PackedOutcomes(_MAX_CALLS)
         self._writes: deque[_Write] = deque(maxlen=_MAX_WRITES)
 
     def before(self, event: Event) -> Sequence[Finding]:
@@ -117,10 +105,7 @@ class DedupRun:
 
     def _note(self, call: ToolCall) -> None:
         if call.fingerprint is not None:
-            self._origins.pop(call.fingerprint, None)
-            self._origins[call.fingerprint] = _Origin(call.step, call.result_digest)
-            if len(self._origins) > _MAX_CALLS:
-                del self._origins[next(iter(self._origins))]
+            self._origins.put(call.fingerprint, Origin(call.step, mark_of(call.result_digest)))
         if call.outcome not in _HAPPENED or call.effect not in (*_CHANGES, Effect.UNKNOWN):
             return
         self._writes.append(_Write(call))
@@ -134,7 +119,7 @@ class DedupRun:
         stub = _is_stub(call.result)
         if stub and self._compacted > made:
             return _stale(call, origin, self._compacted, "with a pointer to what a compaction has taken from the model")
-        if origin is not None and origin.digest is not None and origin.digest != call.result_digest and not stub:
+        if origin is not None and origin.mark and origin.mark != mark_of(call.result_digest) and not stub:
             return None  # whatever keeps it has looked again since
         write = self._written_since(call, made)
         if write is None:
@@ -172,7 +157,7 @@ class DedupRun:
         )
 
 
-def _stale(call: ToolCall, origin: _Origin | None, changed: int | None, why: str) -> Finding:
+def _stale(call: ToolCall, origin: Origin | None, changed: int | None, why: str) -> Finding:
     made = None if origin is None else origin.step
     evidence = tuple(step for step in (made, changed, call.step) if step is not None)
     return Finding(

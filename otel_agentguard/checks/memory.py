@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -32,6 +33,7 @@ class MemoryCheck:
         book: What all runs stored; `recall` and `revoke` go through it.
         settings: How the gates work.
         in_use: A memory was guarded or written; runs that begin from here on keep all they observe.
+        lock: Held while a gate is made.
     """
 
     name = CheckName.MEMORY.value
@@ -46,14 +48,18 @@ class MemoryCheck:
         self.settings = settings or MemorySettings()
         self.book = book if book is not None else MemoryBook(now_s=now_s)
         self.in_use = False
+        self.lock = threading.Lock()
         self._now_s = now_s
 
     def open(self, run: RunInfo) -> MemoryRunCheck:
-        """Make the gate of a run."""
-        gate = MemoryGate(
+        """The state of this check for one run; its gate is made when it is first in use."""
+        return MemoryRunCheck(self, run)
+
+    def gate_of(self, run: RunInfo) -> MemoryGate:
+        """A new gate for a run."""
+        return MemoryGate(
             run.run_id, settings=self.settings, people=run.settings.people, book=self.book, now_s=self._now_s
         )
-        return MemoryRunCheck(self, gate)
 
 
 class MemoryRunCheck:
@@ -63,21 +69,27 @@ class MemoryRunCheck:
     program without a memory pays next to nothing.
     """
 
-    __slots__ = ("_check", "_gate", "_waiting", "_waiting_chars")
+    __slots__ = ("_check", "_gate", "_run", "_waiting", "_waiting_chars")
 
-    def __init__(self, check: MemoryCheck, gate: MemoryGate) -> None:
+    def __init__(self, check: MemoryCheck, run: RunInfo) -> None:
         self._check = check
-        self._gate = gate
+        self._run = run
+        self._gate: MemoryGate | None = None
         self._waiting: deque[tuple[Event, int]] | None = None if check.in_use else deque()
         self._waiting_chars = 0
 
     @property
     def gate(self) -> MemoryGate:
         """Judges; asking for it puts it into use. `gate.recall` serves `r.recall`."""
-        waiting, self._waiting = self._waiting, None
-        self._check.in_use = True
-        for event, _ in waiting or ():
-            self._gate.observe(event)
+        if self._gate is None:
+            with self._check.lock:
+                if self._gate is None:
+                    gate = self._check.gate_of(self._run)
+                    self._check.in_use = True
+                    waiting, self._waiting = self._waiting, None
+                    for event, _ in waiting or ():
+                        gate.observe(event)
+                    self._gate = gate
         return self._gate
 
     def before(self, event: Event) -> Sequence[Finding]:

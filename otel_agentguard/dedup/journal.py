@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from otel_agentguard.dedup.cache import working_directory
 from otel_agentguard.dedup.resources import Resources, Seen
 from otel_agentguard.events import Effect, Event, Outcome, ToolCall
+from otel_agentguard.packed import Origin, PackedOutcomes, mark_of
 from otel_agentguard.protocols import RunInfo
 
 MAX_READINGS = 256
-MAX_REPEATS = 512
+MAX_CALLS = 2_048
+MAX_REPEATS = 256
 _MAX_RUNS = 20_000
 _MAX_NAME_CHARS = 512
 _READS = frozenset({Effect.READ, Effect.CURSOR})
@@ -53,13 +55,11 @@ class Repeat:
         first_step: When it came to this answer first.
         last_step: When it did last.
         count: How often it did.
-        digest: Identity of the answer.
     """
 
     tool: str
     first_step: int
     last_step: int
-    digest: bytes
     count: int = 2
 
 
@@ -79,7 +79,8 @@ class Journal:
         self._step = 0
         self._lock = threading.Lock()
         self._readings: OrderedDict[str, Reading] = OrderedDict()
-        self._latest: dict[bytes, tuple[bytes, int] | Repeat] = {}
+        self._firsts: PackedOutcomes | None = None
+        self._repeats: OrderedDict[bytes, Repeat] = OrderedDict()
 
     def take(self, call: ToolCall, names: Iterable[str], seen: dict[str, Seen | None]) -> None:
         """Take in a call that is over.
@@ -128,7 +129,7 @@ class Journal:
     def repeats(self) -> list[Repeat]:
         """Calls that came to one answer more than once, in the order in which they first did."""
         with self._lock:
-            found = [repeat for repeat in self._latest.values() if isinstance(repeat, Repeat)]
+            found = list(self._repeats.values())
         return sorted(found, key=lambda repeat: (repeat.first_step, repeat.tool))
 
     def _reading(self, name: str, step: int) -> Reading:
@@ -141,19 +142,24 @@ class Journal:
         return reading
 
     def _repeat(self, call: ToolCall, key: bytes, digest: bytes) -> None:
-        known = self._latest.pop(key, None)
-        if isinstance(known, Repeat):
-            if known.digest == digest:
-                known.count += 1
-                known.last_step = call.step
-                self._latest[key] = known
-                return
-        elif known is not None and known[0] == digest:
-            self._latest[key] = Repeat(call.tool, known[1], call.step, digest)
+        firsts = self._firsts
+        if firsts is None:
+            firsts = self._firsts = PackedOutcomes(MAX_CALLS)
+        mark = mark_of(digest)
+        first = firsts.get(key)
+        if first is None or first.mark != mark:
+            firsts.put(key, Origin(call.step, mark))
+            self._repeats.pop(key, None)
             return
-        self._latest[key] = digest, call.step
-        if len(self._latest) > MAX_REPEATS:
-            del self._latest[next(iter(self._latest))]
+        repeat = self._repeats.get(key)
+        if repeat is None:
+            self._repeats[key] = Repeat(call.tool, first.step, call.step)
+            if len(self._repeats) > MAX_REPEATS:
+                self._repeats.popitem(last=False)
+            return
+        repeat.count += 1
+        repeat.last_step = call.step
+        self._repeats.move_to_end(key)
 
 
 class Journals:

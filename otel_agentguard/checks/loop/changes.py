@@ -7,8 +7,8 @@ from xxhash import xxh3_128_digest
 from otel_agentguard import text
 from otel_agentguard.checks.loop.answers import Texts
 from otel_agentguard.checks.loop.marks import Marks
-from otel_agentguard.checks.loop.packed import PackedMap
 from otel_agentguard.events import Effect, Outcome, ToolCall
+from otel_agentguard.packed import PackedMap
 from otel_agentguard.protocols import RunInfo
 from otel_agentguard.reading import Form, form_of
 

@@ -11,9 +11,9 @@ from xxhash import xxh3_128_digest
 
 from otel_agentguard import text, words
 from otel_agentguard.checks.loop.marks import Marks
-from otel_agentguard.checks.loop.packed import PackedSet, word_identity
 from otel_agentguard.events import Handoff, Message, Similarity
 from otel_agentguard.findings import CheckName, Finding, Kind, Limits, Severity
+from otel_agentguard.packed import PackedSet, word_identity
 from otel_agentguard.protocols import RunInfo
 
 _MAX_WORDS = 2048

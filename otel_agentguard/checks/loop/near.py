@@ -11,7 +11,7 @@ import string
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 from xxhash import xxh3_128_digest
@@ -107,11 +107,12 @@ class Near:
         heard: What was said to the agents.
     """
 
-    __slots__ = ("_families", "_heard", "_kept_chars", "_marks", "_run")
+    __slots__ = ("_errors", "_families", "_heard", "_kept_chars", "_marks", "_run")
 
     def __init__(self, run: RunInfo, marks: Marks, heard: Heard) -> None:
         self._run = run
         self._marks = marks
+        self._errors: dict[int, None] = {}
         self._families: OrderedDict[tuple[str, bytes], _Family | _First] = OrderedDict()
         self._kept_chars = 0
         self._heard = heard
@@ -122,7 +123,7 @@ class Near:
             return ()
         if call.result_digest is None or call.fingerprint is None or call.arguments is None:
             return ()
-        failing = call.outcome is not Outcome.OK
+        failing = self._fails(call, texts)
         if not failing and call.effect in CHANGING:
             return ()
         outcome, named = self._outcome(call, texts, failing=failing)
@@ -134,14 +135,14 @@ class Near:
             family = self._adopt_textless(key, form, named, told)
         known = _NOTHING_TOLD if family is None else family.told
         if family is None or _tells_more(call, told - known) or self._broken(family, failing=failing):
-            self._keep(key, _First(call.step, form, named, call.fingerprint, _latest(told | known)))
+            self._keep(key, _First(call.step, form, named, call.fingerprint, _latest(told, known)))
             if not failing:
                 self._heard.add(texts.answer, from_tool=True)
             return ()
         self._forget(key)
         if isinstance(family, _First):
             family = _Family.of(family)
-        family.told = _latest(told | known)
+        family.told = _latest(told, known)
         links = [(likeness(member.form, form, failing=failing), member) for member in family.members]
         if named != family.named:
             links = [(max(likest, Likeness.TOKEN), member) for likest, member in links]
@@ -154,6 +155,16 @@ class Near:
             return ()
         rows = _rows(call, texts, likest, failing=failing, acknowledged=acknowledged)
         return self._judge(family, call, joined, latest, rows)
+
+    def _fails(self, call: ToolCall, texts: Texts) -> bool:
+        """Whether a call failed, or says what an earlier failure said: behind a pipe the status is lost."""
+        if call.outcome is Outcome.OK:
+            return bool(self._errors) and hash((call.tool, texts.answer)) in self._errors
+        if not text.is_short(texts.answer):
+            self._errors[hash((call.tool, texts.answer))] = None
+            if len(self._errors) > _MAX_FAMILIES:
+                del self._errors[next(iter(self._errors))]
+        return True
 
     def _outcome(self, call: ToolCall, texts: Texts, *, failing: bool) -> tuple[bytes, bytes]:
         """Identity of the outcome without the caller's own words; for failures with and without quoted names."""
@@ -298,7 +309,7 @@ def _rows(
 
 def _quoted_words(texts: Texts) -> frozenset[str]:
     quoted = _QUOTED.findall(texts.masked[:_MASKED_CHARS])
-    return _latest(frozenset(_WORD.findall(" ".join(quoted).casefold()))) if quoted else _NOTHING_TOLD
+    return frozenset(_WORD.findall(" ".join(quoted).casefold())) if quoted else _NOTHING_TOLD
 
 
 def _tells_more(call: ToolCall, quoted: frozenset[str]) -> bool:
@@ -309,8 +320,11 @@ def _tells_more(call: ToolCall, quoted: frozenset[str]) -> bool:
     return not quoted.issubset(_WORD.findall(said))
 
 
-def _latest(told: frozenset[str]) -> frozenset[str]:
-    return told if len(told) <= _MAX_TOLD else frozenset(islice(told, _MAX_TOLD))
+def _latest(told: frozenset[str], known: frozenset[str]) -> frozenset[str]:
+    """Both together, as far as they are kept."""
+    if told <= known:
+        return known
+    return frozenset(islice(chain(told, known), _MAX_TOLD))
 
 
 def _says_back(texts: Texts) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from xxhash import xxh3_64_intdigest
 
-from otel_agentguard.checks.loop.packed import PackedMap, PackedSet
+from otel_agentguard.packed import PackedMap, PackedSet
 
 _MAX_CALLS = 2048
 _MAX_OUTCOMES = 1024

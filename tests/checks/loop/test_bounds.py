@@ -14,11 +14,11 @@ from loop_runs import TEXT, WORDS, found, read
 
 from otel_agentguard.checks.loop import LoopCheck
 from otel_agentguard.checks.loop.check import LoopRun
-from otel_agentguard.checks.loop.packed import PackedMap, PackedSet
 from otel_agentguard.checks.loop.past import Past
 from otel_agentguard.config import Settings
 from otel_agentguard.events import Compaction, Effect, Event, Handoff, Message, ModelCall, Outcome, Turn
 from otel_agentguard.fingerprint import digest, text_digest
+from otel_agentguard.packed import PackedMap, PackedSet
 from otel_agentguard.protocols import RunInfo
 from otel_agentguard.testing import tool_call
 

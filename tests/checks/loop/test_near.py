@@ -80,6 +80,23 @@ def test_the_first_text_after_failures_without_one_is_no_news() -> None:
     assert findings == [Seen(3, Kind.NEAR, Action.HINT)]
 
 
+def test_an_error_behind_a_pipe_is_the_error_that_it_was_before() -> None:
+    commands = ["deploy app", "deploy app | sort", "deploy app | sort -u"]
+    error = "deploy: no such place: staging"
+
+    findings = found(
+        fail("run", error, command=commands[0]), (ask("run", error, command=more) for more in commands[1:])
+    )
+
+    assert findings == [Seen(3, Kind.NEAR, Action.HINT)]
+
+
+def test_a_short_answer_that_was_an_error_once_is_none_for_ever() -> None:
+    findings = found(fail("count", "0", of="x"), (ask("count", "0", of=word) for word in WORDS[:8]))
+
+    assert findings == []
+
+
 COMMAND_WITH_BRACES = "find docs -name ghost -exec ls -lt {} +"
 
 

@@ -8,6 +8,7 @@ filled from its first place on; when all its places are taken, their order tells
 from __future__ import annotations
 
 from array import array
+from typing import NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
@@ -15,6 +16,7 @@ _WAYS = 8
 _LAST = _WAYS - 1
 _FIRST_BUCKETS = 4
 _MASK = 0xFFFFFFFFFFFFFFFF
+_32_BITS = 0xFFFFFFFF
 
 
 class PackedSet:
@@ -147,6 +149,45 @@ class PackedMap:
     def size_bytes(self) -> int:
         """Bytes that the table takes."""
         return self._keys.itemsize * len(self._keys) + self._values.itemsize * len(self._values)
+
+
+class Origin(NamedTuple):
+    """Where an answer to a call comes from.
+
+    Attributes:
+        step: When it was made.
+        mark: Tells its result from others; 0 where that is unknown.
+    """
+
+    step: int
+    mark: int
+
+
+class PackedOutcomes:
+    """What each call came to; 16 bytes a call.
+
+    Args:
+        max_calls: Most calls that are kept, a power of two.
+    """
+
+    __slots__ = ("_map",)
+
+    def __init__(self, max_calls: int) -> None:
+        self._map = PackedMap(max_calls, wide=True)
+
+    def get(self, fingerprint: bytes) -> Origin | None:
+        """What is kept of a call; None when it is not known."""
+        kept = self._map.get(int.from_bytes(fingerprint[:8], "little"))
+        return None if kept is None else Origin(kept >> 32, kept & _32_BITS)
+
+    def put(self, fingerprint: bytes, made: Origin) -> None:
+        """Keep what a call came to, in place of what it came to before."""
+        self._map.put(int.from_bytes(fingerprint[:8], "little"), (made.step & _32_BITS) << 32 | made.mark)
+
+
+def mark_of(digest: bytes | None) -> int:
+    """What `Origin` keeps of the digest of a result: 32 bits."""
+    return 0 if digest is None else int.from_bytes(digest[:4], "little") or 1
 
 
 def word_identity(word: str) -> int:
