@@ -25,6 +25,7 @@ from otel_agentguard.findings import Finding
 from otel_agentguard.fingerprint import exported
 from otel_agentguard.protocols import Sink
 from otel_agentguard.runs import Run
+from otel_agentguard.seen import Others
 from otel_agentguard.semconv import INSTRUMENTATION_SCOPE
 
 if TYPE_CHECKING:
@@ -62,8 +63,7 @@ class Guard:
         tracer: Makes our spans, whichever provider there is.
         captures_content: Whether arguments, results and messages may go onto spans.
         processor_pending: Our span processor has not met the SDK's provider yet.
-        retold: Others may tell of the events of our seams too: spans that are not ours, or what models are told.
-        reads_talk: What models are told is read, so `retold` stays.
+        others: Whether anybody else may tell of the events of our seams.
         specs: What is known of the tools of every run.
         effects: Runs the bodies of side-effect tools; None until the ledger is open.
         open_effects: Opens the ledger, at the first side effect.
@@ -96,8 +96,7 @@ class Guard:
         self.dedup: Dedup | None = None
         self._run_effects: WeakKeyDictionary[Run, RunEffects] = WeakKeyDictionary()
         self.processor_pending = processor is not None
-        self.retold = False
-        self.reads_talk = False
+        self.others = Others()
         self._make_processor = processor
         self._attached: tuple[AcceptsProcessors, SpanProcessor] | None = None
         self.specs = dict(specs or {})
@@ -222,7 +221,7 @@ class Guard:
             self.processor_pending = False
             try:
                 processor = self._make_processor()
-                self.retold = True
+                self.others.expect()
                 if any(type(one) is type(processor) for one in _processors(provider)):
                     return
                 add(processor)

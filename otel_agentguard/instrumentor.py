@@ -32,7 +32,7 @@ class Configuration:
 
     settings: Mapping[str, object]
 
-    def __init__(self, **settings: object) -> None:
+    def __init__(self, /, **settings: object) -> None:
         self.settings = settings
 
 

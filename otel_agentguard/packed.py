@@ -1,7 +1,7 @@
 """What a run has seen, packed: a few bytes an entry, bounded, the least recently used of a bucket replaced.
 
 A Python dict costs a hundred bytes an entry; a long run would either forget too soon or cost too
-much. Both classes are hash tables of small buckets over flat arrays, keyed by 64 bits. A bucket is
+much. They are hash tables of small buckets over flat arrays, keyed by 64 bits. A bucket is
 filled from its first place on; when all its places are taken, their order tells their age.
 """
 

@@ -90,7 +90,9 @@ _SQL_OBJECT = re.compile(
     re.IGNORECASE,
 )
 _MAYBE_HEAD = re.compile(r"\s*[\w./'\"-]+(?:[\s<>&12]|$)")
-_WRAPPED = re.compile(r"\s*[A-Za-z]\w*\[(.*)\]\s*$", re.DOTALL)  # as agents write an action: run[ls -l]
+_WRAPPED = re.compile(  # as agents write an action: run[ls -l]
+    r"\s*(?:bash|cmd|command|exec|execute|query|run|sh|shell|sql|terminal)\[(.*)\]\s*$", re.DOTALL | re.IGNORECASE
+)
 _SHELL_HEAD = re.compile(r"\s*(?:sudo\s+)?([\w./-]+)(?:\s|$)")
 _REDIRECT_TO_FILE = re.compile(r"(?<![0-9&=<>-])1?>{1,2}\s*[^\s&>|;]")
 

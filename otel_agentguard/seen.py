@@ -18,7 +18,7 @@ from otel_agentguard.events import Event, Handoff, Memory, Message, ModelCall, P
 from otel_agentguard.fingerprint import text_digest
 
 SEAM = "agentguard"
-KEPT = 64
+_KEPT = 64
 _MAX_GOING = 1_024
 _SHORT_CHARS = 200
 _SCALARS = frozenset({str, int, float, bool, type(None)})
@@ -127,9 +127,9 @@ class SeenEvents:
         """
         _close(told)
         with self._lock:
-            for identity, begun in list(self._going.items()):
+            for key, begun in list(self._going.items()):
                 if not isinstance(begun, Sighting):
-                    self._going[identity] = self._sighted(*begun)
+                    self._going[key] = self._sighted(*begun)
             best = self._same(told)
             if best is None:
                 self._note(told)
@@ -165,7 +165,7 @@ class SeenEvents:
     def _note(self, sighting: Sighting) -> None:
         source, parent_id = sighting.source, sighting.parent_id
         self._sightings.append(sighting)
-        if len(self._sightings) > KEPT:
+        if len(self._sightings) > _KEPT:
             oldest = self._sightings.popleft()
             if oldest.parent_id:
                 _uncount(self._parents, oldest.parent_id)
@@ -177,6 +177,42 @@ class SeenEvents:
             _count(self._sources, source)
         if parent_id:
             _count(self._parents, parent_id)
+
+
+class Others:
+    """Whether others than our seams may tell of the same events: spans that are not ours, or what models are told.
+
+    Attributes:
+        may_tell: They may. That ends when as many spans of ours as are remembered came in a row, and no other goes on.
+    """
+
+    __slots__ = ("_always", "_foreign", "_own_in_a_row", "may_tell")
+
+    def __init__(self) -> None:
+        self.may_tell = False
+        self._always = False
+        self._foreign: set[int] = set()
+        self._own_in_a_row = 0
+
+    def expect(self, *, always: bool = False) -> None:
+        """Somebody may tell from here on; `always` for what models are told, of which no span speaks."""
+        self._always = self._always or always
+        self.may_tell = True
+
+    def span_began(self, span_id: int, *, is_own: bool) -> None:
+        """A span began, of one of our seams or of somebody else."""
+        if not is_own:
+            self._own_in_a_row = 0
+            self._foreign.add(span_id)
+            self.may_tell = True
+            return
+        self._own_in_a_row += 1
+        if self._own_in_a_row == _KEPT and not self._foreign and not self._always:
+            self.may_tell = False
+
+    def span_ended(self, span_id: int) -> None:
+        """A span of somebody else is over, or forgotten."""
+        self._foreign.discard(span_id)
 
 
 def _count(counts: dict[_K, int], key: _K) -> None:

@@ -285,7 +285,7 @@ def _listing(items: Any, limit: int) -> str:
 
 
 def _dumped(value: object, limit: int) -> str:
-    with suppress(RecursionError):  # it holds itself; orjson says so
+    with suppress(Exception):  # it holds itself, or a key has no text; orjson says so
         value = _pruned(value, limit)
     try:
         data = orjson.dumps(value, _as_data, _DUMP)

@@ -182,7 +182,9 @@ def test_a_schema_is_looked_for_beside_the_file(tmp_path: Path, monkeypatch: pyt
 
 
 def test_the_configuration_takes_every_key_so_that_none_is_lost() -> None:
-    assert Configuration(mode="enforce", mdoe=1).settings == {"mode": "enforce", "mdoe": 1}
+    given = {"mode": "enforce", "mdoe": 1, "self": True}
+
+    assert Configuration(**given).settings == given
 
 
 def test_the_file_that_the_docs_show_is_valid_and_gives_the_guard_its_settings(tmp_path: Path) -> None:

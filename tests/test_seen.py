@@ -6,7 +6,7 @@ import pytest
 
 from otel_agentguard.events import Event, Memory, MemoryOperation, Message, ModelCall, ToolCall
 from otel_agentguard.fingerprint import call_digest, text_digest
-from otel_agentguard.seen import SeenEvents, Sighting
+from otel_agentguard.seen import Others, SeenEvents, Sighting
 
 
 class Clock:
@@ -164,3 +164,39 @@ def test_of_an_event_that_is_over_no_large_values_are_kept(seen: SeenEvents) -> 
     del large
 
     assert (sys.getrefcount(argument), sys.getrefcount(result)) == held
+
+
+def test_nobody_else_is_expected_once_many_spans_of_ours_came_in_a_row() -> None:
+    others = Others()
+    others.expect()
+
+    for span_id in range(100):
+        others.span_began(span_id, is_own=True)
+
+    assert not others.may_tell
+
+
+def test_while_a_span_of_somebody_else_goes_on_others_may_tell() -> None:
+    others = Others()
+    others.span_began(1, is_own=False)
+
+    for span_id in range(2, 100):
+        others.span_began(span_id, is_own=True)
+    told_during = others.may_tell
+    others.span_ended(1)
+    for span_id in range(100, 200):
+        others.span_began(span_id, is_own=True)
+    others.span_began(200, is_own=False)
+
+    assert told_during
+    assert others.may_tell
+
+
+def test_where_what_models_are_told_is_read_others_may_always_tell() -> None:
+    others = Others()
+    others.expect(always=True)
+
+    for span_id in range(100):
+        others.span_began(span_id, is_own=True)
+
+    assert others.may_tell

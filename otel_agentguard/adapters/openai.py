@@ -21,9 +21,9 @@ def hook(patches: Patches) -> None:
     `create`, `parse`, `stream` and their raw forms all come through `request`, which retries inside. OpenInference
     wraps it in the subclasses, and goes on to what was in the base class when it did so.
     """
-    for client in (SyncAPIClient, *_overriding(SyncAPIClient)):
+    for client in dict.fromkeys((SyncAPIClient, *_overriding(SyncAPIClient))):
         patches.wrap(client, "request", _request)
-    for client in (AsyncAPIClient, *_overriding(AsyncAPIClient)):
+    for client in dict.fromkeys((AsyncAPIClient, *_overriding(AsyncAPIClient))):
         patches.wrap(client, "request", _request_async)
 
 

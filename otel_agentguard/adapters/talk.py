@@ -232,7 +232,7 @@ class TalkSeam:
         talk = self._talks.find(request)
         if guard is None:
             return request, talk
-        guard.reads_talk = guard.retold = True
+        guard.others.expect(always=True)
         here = scope()
         run = here.run
         if run is None:

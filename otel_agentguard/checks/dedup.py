@@ -41,7 +41,7 @@ class DedupCheck:
     name = CheckName.DEDUP
 
     def open(self, run: RunInfo) -> DedupRun:
-        """The state of this check for one run; about 300 KB at most."""
+        """The state of this check for one run; 40 KB, and 1 MB where its latest 256 changes came with long texts."""
         return DedupRun()
 
 

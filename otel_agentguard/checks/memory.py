@@ -33,7 +33,6 @@ class MemoryCheck:
         book: What all runs stored; `recall` and `revoke` go through it.
         settings: How the gates work.
         in_use: A memory was guarded or written; runs that begin from here on keep all they observe.
-        lock: Held while a gate is made.
     """
 
     name = CheckName.MEMORY.value
@@ -48,7 +47,6 @@ class MemoryCheck:
         self.settings = settings or MemorySettings()
         self.book = book if book is not None else MemoryBook(now_s=now_s)
         self.in_use = False
-        self.lock = threading.Lock()
         self._now_s = now_s
 
     def open(self, run: RunInfo) -> MemoryRunCheck:
@@ -69,11 +67,12 @@ class MemoryRunCheck:
     program without a memory pays next to nothing.
     """
 
-    __slots__ = ("_check", "_gate", "_run", "_waiting", "_waiting_chars")
+    __slots__ = ("_check", "_gate", "_lock", "_run", "_waiting", "_waiting_chars")
 
     def __init__(self, check: MemoryCheck, run: RunInfo) -> None:
         self._check = check
         self._run = run
+        self._lock = threading.Lock()
         self._gate: MemoryGate | None = None
         self._waiting: deque[tuple[Event, int]] | None = None if check.in_use else deque()
         self._waiting_chars = 0
@@ -82,7 +81,7 @@ class MemoryRunCheck:
     def gate(self) -> MemoryGate:
         """Judges; asking for it puts it into use. `gate.recall` serves `r.recall`."""
         if self._gate is None:
-            with self._check.lock:
+            with self._lock:
                 if self._gate is None:
                     gate = self._check.gate_of(self._run)
                     self._check.in_use = True
@@ -98,8 +97,7 @@ class MemoryRunCheck:
 
     def after(self, event: Event) -> Sequence[Finding]:
         """Take in an event; of a write to memory, say whether the evidence holds."""
-        if self._waiting is not None and not isinstance(event, Memory):
-            self._wait(event)
+        if not isinstance(event, Memory) and self._wait(event):
             return _NOTHING
         if not isinstance(event, Memory) or event.operation not in _WRITES:
             self.gate.observe(event)
@@ -111,17 +109,21 @@ class MemoryRunCheck:
             raise
         return (_finding(event, judgement),) if judgement.reported else _NOTHING
 
-    def _wait(self, event: Event) -> None:
-        waiting = self._waiting
-        if waiting is None:
-            return
-        chars = _chars(event)
-        if chars > _WAITING_CHARS:
-            return
-        waiting.append((event, chars))
-        self._waiting_chars += chars
-        while self._waiting_chars > _WAITING_CHARS or len(waiting) > _WAITING_EVENTS:
-            self._waiting_chars -= waiting.popleft()[1]
+    def _wait(self, event: Event) -> bool:
+        """Hold on to an event; False where a gate is there to take it."""
+        if self._waiting is None:
+            return False
+        with self._lock:
+            waiting = self._waiting
+            if waiting is None:
+                return False
+            chars = _chars(event)
+            if chars <= _WAITING_CHARS:
+                waiting.append((event, chars))
+                self._waiting_chars += chars
+            while self._waiting_chars > _WAITING_CHARS or len(waiting) > _WAITING_EVENTS:
+                self._waiting_chars -= waiting.popleft()[1]
+            return True
 
 
 def _chars(event: Event) -> int:

@@ -18,7 +18,7 @@ from otel_agentguard.dedup.flight import MAX_WAIT_S, Landing
 from otel_agentguard.dedup.generations import Generations
 from otel_agentguard.dedup.resources import Resources
 from otel_agentguard.dedup.rules import Answer, Rule, Source
-from otel_agentguard.dedup.writes import QUIET, Writes
+from otel_agentguard.dedup.writes import Writes
 from otel_agentguard.events import Compaction, Event, ToolCall
 from otel_agentguard.protocols import Clock, RunInfo
 
@@ -151,8 +151,7 @@ class Answers:
     def stepped(self, run: RunInfo, event: Event) -> None:
         """An event is over. See `Sink`."""
         if isinstance(event, ToolCall):
-            if event.effect not in QUIET:
-                self._writes.ended(event, dry=run.settings.loop.dry_commands)
+            self._writes.ended(event, dry=run.settings.loop.dry_commands)
         elif isinstance(event, Compaction) and (known := self._runs.get(run.run_id)) is not None:
             known.compacted = event.step
 

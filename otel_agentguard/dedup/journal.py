@@ -54,12 +54,14 @@ class Repeat:
         tool: The tool.
         first_step: When it came to this answer first.
         last_step: When it did last.
+        mark: Tells that answer from others.
         count: How often it did.
     """
 
     tool: str
     first_step: int
     last_step: int
+    mark: int
     count: int = 2
 
 
@@ -146,20 +148,20 @@ class Journal:
         if firsts is None:
             firsts = self._firsts = PackedOutcomes(MAX_CALLS)
         mark = mark_of(digest)
+        repeat = self._repeats.get(key)
+        if repeat is not None and repeat.mark == mark:
+            repeat.count += 1
+            repeat.last_step = call.step
+            self._repeats.move_to_end(key)
+            return
         first = firsts.get(key)
         if first is None or first.mark != mark:
             firsts.put(key, Origin(call.step, mark))
             self._repeats.pop(key, None)
             return
-        repeat = self._repeats.get(key)
-        if repeat is None:
-            self._repeats[key] = Repeat(call.tool, first.step, call.step)
-            if len(self._repeats) > MAX_REPEATS:
-                self._repeats.popitem(last=False)
-            return
-        repeat.count += 1
-        repeat.last_step = call.step
-        self._repeats.move_to_end(key)
+        self._repeats[key] = Repeat(call.tool, first.step, call.step, mark)
+        if len(self._repeats) > MAX_REPEATS:
+            self._repeats.popitem(last=False)
 
 
 class Journals:

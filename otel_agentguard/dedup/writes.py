@@ -9,9 +9,7 @@ from otel_agentguard.events import Effect, Outcome, ToolCall
 from otel_agentguard.reading import only_reads
 
 _MAX_BEGUN = 1_024
-QUIET = frozenset({Effect.PURE, Effect.READ, Effect.WAIT, Effect.CURSOR})
-"""Calls of these effects write nothing."""
-
+_QUIET = frozenset({Effect.PURE, Effect.READ, Effect.WAIT, Effect.CURSOR})
 _SCOPED = frozenset({Effect.WRITE, Effect.SIDE_EFFECT})
 
 
@@ -55,7 +53,7 @@ class Writes:
     def _written(self, call: ToolCall, *, dry: bool) -> tuple[tuple[Key, ...] | None, bool]:
         """What a call may write, None for anything; and whether it may write at all."""
         effect = call.effect
-        if effect in QUIET or (effect is Effect.UNKNOWN and dry and only_reads(call.arguments)):
+        if effect in _QUIET or (effect is Effect.UNKNOWN and dry and only_reads(call.arguments)):
             return None, False
         if effect in _SCOPED and call.touches:
             folder = working_directory()

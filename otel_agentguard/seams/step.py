@@ -213,7 +213,7 @@ class Step:
         if self._plain is not None:
             self._open(event)
         self.park()
-        self.run.seen.end(event, keep=self.guard.retold)
+        self.run.seen.end(event, keep=self.guard.others.may_tell)
         span = self.span
         try:
             late = fingerprint is not None and not self._identified

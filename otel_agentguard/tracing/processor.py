@@ -19,7 +19,7 @@ from otel_agentguard.fingerprint import call_digest
 from otel_agentguard.guard import Guard, installed
 from otel_agentguard.protocols import Decoder, EndedSpan
 from otel_agentguard.runs import Decision, Run
-from otel_agentguard.seen import KEPT, Sighting
+from otel_agentguard.seen import Sighting
 from otel_agentguard.semconv import (
     AGENTGUARD_ACTION,
     AGENTGUARD_EVIDENCE_STEPS,
@@ -72,10 +72,8 @@ class AgentGuardSpanProcessor(SpanProcessor):
         self._guard = guard
         self._marked = tuple((marker, decoder) for decoder in decoders for marker in decoder.markers)
         self._live: OrderedDict[int, _Live] = OrderedDict()
-        self._foreign: set[int] = set()
-        self._own_in_a_row = 0
         self._lock = threading.Lock()
-        self._answers: OrderedDict[str, str] = OrderedDict()
+        self._answers: OrderedDict[str, tuple[str, str | None]] = OrderedDict()
         self._traces: WeakKeyDictionary[Run, deque[int]] = WeakKeyDictionary()
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
@@ -89,16 +87,9 @@ class AgentGuardSpanProcessor(SpanProcessor):
             live = self._live
             span_id = span.context.span_id
             live[span_id] = span, there, is_own
-            if is_own:
-                self._own_in_a_row += 1
-                if self._own_in_a_row == KEPT and not self._foreign and not guard.reads_talk:
-                    guard.retold = False
-            else:
-                self._own_in_a_row = 0
-                self._foreign.add(span_id)
-                guard.retold = True
+            guard.others.span_began(span_id, is_own=is_own)
             if len(live) > MAX_LIVE_SPANS:
-                self._foreign.discard(live.popitem(last=False)[0])
+                guard.others.span_ended(live.popitem(last=False)[0])
             if there.run is None and (conversation := self._conversation(_attributes_of(span))) is not None:
                 self._conversation_run(guard, conversation, span.context.trace_id, asks=not is_own)
         except Exception as exc:
@@ -113,7 +104,7 @@ class AgentGuardSpanProcessor(SpanProcessor):
             own = span.context
             _, there, is_own = self._live.pop(own.span_id, None) or (None, NOWHERE, _is_own(span))
             if not is_own:
-                self._foreign.discard(own.span_id)
+                guard.others.span_ended(own.span_id)
                 attributes = _attributes_of(span)
                 for marker, _ in self._marked:
                     if marker in attributes:
@@ -127,8 +118,11 @@ class AgentGuardSpanProcessor(SpanProcessor):
 
     def shutdown(self) -> None:
         """Forget everything."""
-        self._live.clear()
-        self._foreign.clear()
+        guard = self._guard or installed.guard
+        while self._live:
+            span_id, _ = self._live.popitem()
+            if guard is not None:
+                guard.others.span_ended(span_id)
         with self._lock:
             self._traces.clear()
             self._answers.clear()
@@ -143,8 +137,6 @@ class AgentGuardSpanProcessor(SpanProcessor):
             return
         told = _ended(span, attributes)
         event = self._decoded(guard, told)
-        if isinstance(event, ModelCall) and self._is_answer_of_another(attributes, source):
-            return
         around = self._around(span, there)
         run = around.run
         if run is None:
@@ -152,6 +144,8 @@ class AgentGuardSpanProcessor(SpanProcessor):
             if conversation is not None:
                 run = self._conversation_run(guard, conversation, span.context.trace_id)
         if event is None:
+            return
+        if isinstance(event, ModelCall) and self._is_answer_of_another(attributes, source, run):
             return
         run = run or guard.implicit.of_trace(span.context.trace_id)
         if run.closed:
@@ -240,16 +234,20 @@ class AgentGuardSpanProcessor(SpanProcessor):
             guard.engine.observe(run, Turn(agent=run.info.agent, trigger=Trigger.USER, at_s=guard.engine.now_s()))
         return run
 
-    def _is_answer_of_another(self, attributes: Mapping[str, object], source: str) -> bool:
-        """Whether another instrumentation told of this answer, which has an id, maybe in a trace of its own."""
+    def _is_answer_of_another(self, attributes: Mapping[str, object], source: str, run: Run | None) -> bool:
+        """Whether another instrumentation told of this answer, which has an id, maybe in a trace of its own.
+
+        A run that is known by more than its trace hears of it in any case.
+        """
         answer = attributes.get(GEN_AI_RESPONSE_ID)
         if not isinstance(answer, str) or not answer:
             return False
+        known_run = None if run is None else run.run_id
         with self._lock:
-            first = self._answers.setdefault(answer, source)
+            first_source, first_run = self._answers.setdefault(answer, (source, known_run))
             if len(self._answers) > _MAX_ANSWERS:
                 self._answers.popitem(last=False)
-        return first != source
+        return first_source != source and known_run in (None, first_run)
 
     def _is_retold_above(self, guard: Guard, span: ReadableSpan, call: ToolCall) -> bool:
         """Whether a span above, still open, tells of the same call and will know more of it."""

@@ -175,3 +175,12 @@ def test_a_journal_is_bounded(session: Session) -> None:
     journal = session.dedup.journals.of("run-1")
     assert len(journal.readings()) == 256
     assert journal.calls == 2_000
+
+
+def test_a_call_that_repeats_is_told_however_many_others_came_in_between(session: Session) -> None:
+    for number in range(6_000):
+        session.call("look", {"at": number})
+        if number % 500 == 0:
+            session.call("ask", {"q": "x"}, "the same")
+
+    assert any("ask" in line and "12" in line for line in session.hints())

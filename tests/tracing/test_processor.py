@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from opentelemetry import context, trace
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
-from otel_agentguard.events import Event, Message, ToolCall, Turn
+from otel_agentguard.events import Event, Message, ModelCall, ToolCall, Turn
 from otel_agentguard.findings import Action
 from otel_agentguard.fingerprint import call_digest
 from otel_agentguard.protocols import EndedSpan
@@ -599,6 +599,17 @@ def test_two_instrumentations_that_tell_of_one_answer_in_traces_of_their_own_mak
         world.tracer(source).start_span("chat", attributes=told).end()
 
     assert len(world.model_calls) == 1
+
+
+def test_the_run_of_a_conversation_hears_of_an_answer_that_another_trace_told_first(world: Any) -> None:
+    told = {"gen_ai.operation.name": "chat", "gen_ai.response.id": "msg_1", "gen_ai.usage.output_tokens": 7}
+    run = world.engine.open("talk")
+
+    world.tracer("of the client").start_span("chat", attributes=told).end()
+    with world.inside(run):
+        world.tracer("of somebody else").start_span("chat", attributes=told).end()
+
+    assert "talk" in [run_id for run_id, event in world.sink.steps if isinstance(event, ModelCall)]
 
 
 def test_answers_with_one_id_from_one_instrumentation_are_as_many_as_they_are(world: Any) -> None:

@@ -11,7 +11,7 @@ import string
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import islice
 from typing import NamedTuple
 
 from xxhash import xxh3_128_digest
@@ -41,7 +41,9 @@ _ECHO_MIN_CHARS = 8
 _ECHO_CHARS = 200
 _NO_SIGNS = str.maketrans(dict.fromkeys(set(f"{text.PUNCTUATION}{LEFT_OUT}") - {"_", "#"}, " "))
 _WORD = re.compile(r"[\w#]+")
-_MAX_TOLD = 64
+_MAX_QUOTED = 64
+_MAX_TOLD = 256
+_MAX_NEWS = 6  # as often as unrelated calls may fail alike: told that much, an agent gets no further
 _NOTHING_TOLD: frozenset[str] = frozenset()
 
 
@@ -59,7 +61,8 @@ class _Member:
 class _First(NamedTuple):
     """The only call so far of one tool with one outcome.
 
-    `told` holds the words that its error quotes, and those that earlier ones did.
+    `told` holds the words that its error quotes, and those that earlier ones did; `news` is how often one of them
+    told something new.
     """
 
     step: int
@@ -67,6 +70,7 @@ class _First(NamedTuple):
     named: bytes
     kind: bytes
     told: frozenset[str] = _NOTHING_TOLD
+    news: int = 0
 
     @property
     def size(self) -> int:
@@ -84,13 +88,14 @@ class _Family:
     kinds: set[bytes]
     evidence: list[int]
     told: frozenset[str]
+    news: int
     doubted: bool = False
 
     @classmethod
     def of(cls, first: _First) -> _Family:
         """The family that a first call begins."""
         members = deque([_Member(first.form)], maxlen=_MAX_MEMBERS)
-        return cls(first.step, members, first.named, {first.kind}, [first.step], first.told)
+        return cls(first.step, members, first.named, {first.kind}, [first.step], first.told, first.news)
 
     @property
     def size(self) -> int:
@@ -133,9 +138,10 @@ class Near:
         told = _quoted_words(texts) if failing else _NOTHING_TOLD
         if failing and family is None:
             family = self._adopt_textless(key, form, named, told)
-        known = _NOTHING_TOLD if family is None else family.told
-        if family is None or _tells_more(call, told - known) or self._broken(family, failing=failing):
-            self._keep(key, _First(call.step, form, named, call.fingerprint, _latest(told, known)))
+        known, news = (_NOTHING_TOLD, 0) if family is None else (family.told, family.news)
+        tells_more = news < _MAX_NEWS and _tells_more(call, told - known)
+        if family is None or tells_more or self._broken(family, failing=failing):
+            self._keep(key, _First(call.step, form, named, call.fingerprint, _latest(told, known), news + tells_more))
             if not failing:
                 self._heard.add(texts.answer, from_tool=True)
             return ()
@@ -154,7 +160,7 @@ class Near:
         if len(family.kinds) < 2:
             return ()
         rows = _rows(call, texts, likest, failing=failing, acknowledged=acknowledged)
-        return self._judge(family, call, joined, latest, rows)
+        return self._judge(family, call, joined, latest, rows, failing=failing)
 
     def _fails(self, call: ToolCall, texts: Texts) -> bool:
         """Whether a call failed, or says what an earlier failure said: behind a pipe the status is lost."""
@@ -244,9 +250,15 @@ class Near:
         return joined
 
     def _judge(
-        self, family: _Family, call: ToolCall, joined: _Member, latest: Form, rows: Sequence[tuple[str, Likeness]]
+        self,
+        family: _Family,
+        call: ToolCall,
+        joined: _Member,
+        latest: Form,
+        rows: Sequence[tuple[str, Likeness]],
+        *,
+        failing: bool,
     ) -> Sequence[Finding]:
-        failing = call.outcome is not Outcome.OK
         for row, kind in rows:
             limits = self._run.settings.limits(row, call.tool)
             if family.doubted:
@@ -309,7 +321,8 @@ def _rows(
 
 def _quoted_words(texts: Texts) -> frozenset[str]:
     quoted = _QUOTED.findall(texts.masked[:_MASKED_CHARS])
-    return frozenset(_WORD.findall(" ".join(quoted).casefold())) if quoted else _NOTHING_TOLD
+    said = dict.fromkeys(_WORD.findall(" ".join(quoted).casefold()))
+    return frozenset(islice(said, _MAX_QUOTED)) if said else _NOTHING_TOLD
 
 
 def _tells_more(call: ToolCall, quoted: frozenset[str]) -> bool:
@@ -321,10 +334,10 @@ def _tells_more(call: ToolCall, quoted: frozenset[str]) -> bool:
 
 
 def _latest(told: frozenset[str], known: frozenset[str]) -> frozenset[str]:
-    """Both together, as far as they are kept."""
+    """Both together; where that is too much, the later ones."""
     if told <= known:
         return known
-    return frozenset(islice(chain(told, known), _MAX_TOLD))
+    return told | known if len(told) + len(known) <= _MAX_TOLD else told
 
 
 def _says_back(texts: Texts) -> bool:

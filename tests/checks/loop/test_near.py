@@ -58,6 +58,21 @@ def test_errors_that_quote_something_new_each_time_are_news() -> None:
     assert findings == []
 
 
+def test_errors_that_quote_something_new_again_and_again_count_at_last() -> None:
+    findings = found(fail("search", f"'{WORDS[n]} road' is busy", query=WORDS[-1 - n]) for n in range(12))
+
+    assert [seen.kind for seen in findings] == [Kind.NEAR]
+    assert findings[0].step > 8
+
+
+def test_errors_that_quote_very_much_are_compared_by_what_they_quote_first() -> None:
+    listing = " ".join(f"'{one}{other}'" for one in WORDS for other in WORDS[:8])
+
+    findings = found(fail("search", f"unknown place, try {listing}", query=word[::-1]) for word in WORDS[:12])
+
+    assert findings == [Seen(6, Kind.NEAR, Action.HINT)]
+
+
 def test_errors_that_quote_the_callers_words_in_a_longer_name_are_none() -> None:
     tables = ["shops", "products", "orders", "items", "stores"]
 
