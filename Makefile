@@ -12,6 +12,7 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 .PHONY: demo demo-once test test-plain test-bare test-mem0 golden compat check bench chaos soak soak-short format clean
 
 $(READY): pyproject.toml
+	@echo "Setting up $(VENV) with all that the tests and the demo need; the first time takes some minutes."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python $(PIP_INSTALL) --editable '.[$(EXTRAS)]'
 	touch $(READY)

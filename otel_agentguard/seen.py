@@ -98,8 +98,8 @@ class SeenEvents:
         """An event begins at a seam, before the engine judges it; refused ones too."""
         self._going[id(event)] = event, self._now_ns()
         if len(self._going) > _MAX_GOING:
-            with self._lock:
-                self._going.pop(next(iter(self._going)), None)
+            oldest = list(self._going)[0]  # noqa: RUF015 - others begin meanwhile, and only this is one step
+            self._going.pop(oldest, None)
 
     def end(self, event: Event, *, keep: bool = True) -> None:
         """The event is over: it returned, raised or was refused.
@@ -127,7 +127,7 @@ class SeenEvents:
         """
         _close(told)
         with self._lock:
-            for key, begun in list(self._going.items()):
+            for key, begun in self._going.copy().items():
                 if not isinstance(begun, Sighting):
                     self._going[key] = self._sighted(*begun)
             best = self._same(told)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections import OrderedDict
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -19,6 +21,8 @@ from services import (
     running,
 )
 
+from otel_agentguard.guard import installed
+from otel_agentguard.instrumentor import AgentGuardInstrumentor
 from otel_agentguard.seams import declare
 
 # Machines that run these are shared and slow at times; how long an example takes is no property.
@@ -36,6 +40,19 @@ def no_tools_of_other_tests(request: pytest.FixtureRequest, monkeypatch: pytest.
         if (module := getattr(declaration.function, "__module__", "")) == here or ".test_" not in f".{module}"
     )
     monkeypatch.setattr(declare, "_declared", known)
+
+
+@pytest.fixture
+def instrumentor_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """No guard before and after, no settings of this machine, an empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith(("AGENTGUARD_", "OTEL_"))]:
+        monkeypatch.delenv(name)
+    yield
+    instrumentor = AgentGuardInstrumentor()
+    if instrumentor.is_instrumented_by_opentelemetry:
+        instrumentor.uninstrument()
+    assert installed.guard is None
 
 
 @pytest.fixture(scope="session")

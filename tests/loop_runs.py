@@ -32,6 +32,32 @@ WORDS = (
 
 TEXT = "The gate of the garden opens at eight and nobody sells tickets there."
 
+REWORDED = [
+    "Could you please confirm the delivery date for the Hamburg warehouse?",
+    "I need the delivery date of the Hamburg warehouse confirmed by you first.",
+    "Please confirm the Hamburg delivery date, then I confirm the warehouse.",
+    "First confirm the delivery date for the Hamburg warehouse, please.",
+    "The delivery date of the Hamburg warehouse, please confirm it.",
+    "Please, you confirm the Hamburg warehouse delivery date.",
+    "Confirm the delivery date for the Hamburg warehouse.",
+    "You confirm the date of the Hamburg delivery.",
+    "Please confirm the warehouse delivery date.",
+    "The Hamburg warehouse date has to be confirmed: please confirm.",
+]
+"""One request in ever other words."""
+
+FERRY = [
+    "which crew did the old ferry of Ulm have",
+    "how large was the crew on the ferry of Ulm",
+    "number of sailors in the crew of the Ulm ferry",
+    "the Ulm ferry and how many were in its crew",
+    "old ferry of Ulm: people in the crew",
+    "tell me the crew of the ferry in Ulm",
+    "crew size of the ferry at Ulm",
+    "Ulm ferry, crew",
+]
+"""One question in ever other words."""
+
 
 Events: TypeAlias = "Event | Iterable[Events]"
 """Events, in lists of any depth."""

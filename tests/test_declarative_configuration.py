@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -30,18 +30,7 @@ for needed in ("opentelemetry-configuration", "opentelemetry-distro"):
 _PAGE = Path(__file__).resolve().parents[1] / "docs" / "telemetry.md"
 _LOOP = {"same": {"hint": 2, "block": 3, "stop": 4}}
 
-
-@pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """No guard before and after, no settings of this machine, an empty working directory."""
-    monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith(("AGENTGUARD_", "OTEL_"))]:
-        monkeypatch.delenv(name)
-    yield
-    instrumentor = AgentGuardInstrumentor()
-    if instrumentor.is_instrumented_by_opentelemetry:
-        instrumentor.uninstrument()
-    assert installed.guard is None
+pytestmark = pytest.mark.usefixtures("instrumentor_alone")
 
 
 def configured(**options: Any) -> None:

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -16,18 +15,7 @@ from otel_agentguard.guard import installed
 from otel_agentguard.instrumentor import AgentGuardInstrumentor
 from otel_agentguard.tracing.processor import AgentGuardSpanProcessor
 
-
-@pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """No guard before and after, no settings of this machine."""
-    monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("AGENTGUARD_")]:
-        monkeypatch.delenv(name)
-    yield
-    instrumentor = AgentGuardInstrumentor()
-    if instrumentor.is_instrumented_by_opentelemetry:
-        instrumentor.uninstrument()
-    assert installed.guard is None
+pytestmark = pytest.mark.usefixtures("instrumentor_alone")
 
 
 def processors(provider: TracerProvider) -> list[object]:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -200,3 +202,22 @@ def test_where_what_models_are_told_is_read_others_may_always_tell() -> None:
         others.span_began(span_id, is_own=True)
 
     assert others.may_tell
+
+
+@pytest.fixture
+def hurried() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("hurried")
+def test_more_events_than_are_remembered_may_begin_in_many_threads_at_once(seen: SeenEvents) -> None:
+    def work(_: int) -> None:
+        for number in range(1_000):
+            seen.begin(call(q=number))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert len(list(pool.map(work, range(16)))) == 16

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from loop_runs import TEXT, WORDS, Seen, Watch, ask, fail, found, hand, read, say, wait
+from loop_runs import FERRY, REWORDED, TEXT, WORDS, Seen, Watch, ask, fail, found, hand, read, say, wait
 
 from otel_agentguard.config import LOOP_ROWS, LoopSettings, Settings, ToolSettings
 from otel_agentguard.errors import ConfigError
@@ -70,37 +70,14 @@ def exact_handoff(number: int) -> Event:
     return hand("ada", "bob", "yours") if number % 2 == 0 else hand("bob", "ada", "no, yours")
 
 
-REWORDED = [
-    "Could you please confirm the delivery date for the Hamburg warehouse?",
-    "I need the delivery date of the Hamburg warehouse confirmed by you first.",
-    "Please confirm the Hamburg delivery date, then I confirm the warehouse.",
-    "First confirm the delivery date for the Hamburg warehouse, please.",
-    "The delivery date of the Hamburg warehouse, please confirm it.",
-    "Please, you confirm the Hamburg warehouse delivery date.",
-    "Confirm the delivery date for the Hamburg warehouse.",
-    "You confirm the date of the Hamburg delivery.",
-    "Please confirm the warehouse delivery date.",
-    "The Hamburg warehouse date has to be confirmed: please confirm.",
-]
-
-
 def reworded_talk(number: int) -> Event:
-    return say("ada" if number % 2 == 0 else "bob", REWORDED[number % 10])
-
-
-QUESTIONS = [
-    "which crew did the old ferry of Ulm have",
-    "how large was the crew on the ferry of Ulm",
-    "number of sailors in the crew of the Ulm ferry",
-    "the Ulm ferry and how many were in its crew",
-    "old ferry of Ulm: people in the crew",
-    "tell me the crew of the ferry in Ulm",
-    "crew size of the ferry at Ulm",
-]
+    return say("ada" if number % 2 == 0 else "bob", REWORDED[number % len(REWORDED)])
 
 
 def on_one_subject(number: int) -> ToolCall:
-    return ask("search", f"The museum of the town has a model of a ferry. Copy {number}.", query=QUESTIONS[number % 7])
+    return ask(
+        "search", f"The museum of the town has a model of a ferry. Copy {number}.", query=FERRY[number % len(FERRY)]
+    )
 
 
 ROWS: list[tuple[str, Callable[[int], Event], int, Kind, dict[int, Action]]] = [

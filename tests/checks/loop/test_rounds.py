@@ -3,7 +3,24 @@
 from __future__ import annotations
 
 import pytest
-from loop_runs import TEXT, WORDS, Seen, Watch, ask, compaction, fail, first, found, hand, read, say, turn, wait, write
+from loop_runs import (
+    REWORDED,
+    TEXT,
+    WORDS,
+    Seen,
+    Watch,
+    ask,
+    compaction,
+    fail,
+    first,
+    found,
+    hand,
+    read,
+    say,
+    turn,
+    wait,
+    write,
+)
 
 from otel_agentguard.events import Event, ToolCall
 from otel_agentguard.findings import Action, Kind, Limits
@@ -186,14 +203,7 @@ def test_old_results_in_between_do_not() -> None:
 SAME_IN_OTHER_WORDS = {
     "two agents": (
         "ab",
-        [
-            "Could you please confirm the delivery date for the Hamburg warehouse?",
-            "I need the delivery date of the Hamburg warehouse confirmed by you first.",
-            "Please confirm the Hamburg delivery date, then I confirm the warehouse.",
-            "First confirm the delivery date for the Hamburg warehouse, please.",
-            "The delivery date of the Hamburg warehouse, please confirm it.",
-            "Please, you confirm the Hamburg warehouse delivery date.",
-        ],
+        REWORDED[:6],
     ),
     "three agents": (
         "abc",

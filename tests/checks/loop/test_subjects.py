@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from loop_runs import TEXT, WORDS, Seen, Watch, ask, fail, found, read, turn, write
+from loop_runs import FERRY, TEXT, WORDS, Seen, Watch, ask, fail, found, read, turn, write
 
 from otel_agentguard.events import Effect
 from otel_agentguard.findings import Action, Kind, Limits
 from otel_agentguard.testing import tool_call
 
-FERRY = [
-    "which crew did the old ferry of Ulm have",
-    "how large was the crew on the ferry of Ulm",
-    "number of sailors in the crew of the Ulm ferry",
-    "the Ulm ferry and how many were in its crew",
-    "old ferry of Ulm: people in the crew",
-    "tell me the crew of the ferry in Ulm",
-    "crew size of the ferry at Ulm",
-    "Ulm ferry, crew",
-]
 NOTHING = [
     "The museum of the town has a model of the ferry.",
     "A model of the ferry is in the museum of the town.",
