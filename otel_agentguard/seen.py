@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -89,7 +89,7 @@ class SeenEvents:
     def __init__(self, *, now_ns: Callable[[], int] = time.time_ns) -> None:
         self._now_ns = now_ns
         self._lock = threading.Lock()
-        self._going: dict[int, tuple[Event, int] | Sighting] = {}
+        self._going: OrderedDict[int, tuple[Event, int] | Sighting] = OrderedDict()
         self._sightings: deque[Sighting] = deque()
         self._sources: dict[str, int] = {}
         self._parents: dict[int, int] = {}
@@ -98,8 +98,7 @@ class SeenEvents:
         """An event begins at a seam, before the engine judges it; refused ones too."""
         self._going[id(event)] = event, self._now_ns()
         if len(self._going) > _MAX_GOING:
-            oldest = list(self._going)[0]  # noqa: RUF015 - others begin meanwhile, and only this is one step
-            self._going.pop(oldest, None)
+            self._going.popitem(last=False)
 
     def end(self, event: Event, *, keep: bool = True) -> None:
         """The event is over: it returned, raised or was refused.

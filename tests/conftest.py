@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,6 +41,15 @@ def no_tools_of_other_tests(request: pytest.FixtureRequest, monkeypatch: pytest.
         if (module := getattr(declaration.function, "__module__", "")) == here or ".test_" not in f".{module}"
     )
     monkeypatch.setattr(declare, "_declared", known)
+
+
+@pytest.fixture
+def hurried() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
 
 
 @pytest.fixture

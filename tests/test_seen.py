@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -202,15 +201,6 @@ def test_where_what_models_are_told_is_read_others_may_always_tell() -> None:
         others.span_began(span_id, is_own=True)
 
     assert others.may_tell
-
-
-@pytest.fixture
-def hurried() -> Iterator[None]:
-    """Threads take turns as often as they can."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
 
 
 @pytest.mark.usefixtures("hurried")

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 import weakref
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -67,7 +68,7 @@ class Answers:
         self._writes = Writes(self._parts.generations, self._parts.resources)
         self._max_run_bytes = max_run_bytes
         self._max_wait_s = max_wait_s
-        self._runs: dict[str, Known] = {}
+        self._runs: OrderedDict[str, Known] = OrderedDict()
         self._lock = threading.Lock()
         _alive.add(self)
 
@@ -217,7 +218,7 @@ class Answers:
                     max_bytes=self._max_run_bytes,
                 )
                 while len(self._runs) >= _MAX_RUNS:
-                    self._runs.pop(next(iter(self._runs))).cache.clear()
+                    self._runs.popitem(last=False)[1].cache.clear()
                 known = self._runs[run_id] = Known(cache)
             return known
 

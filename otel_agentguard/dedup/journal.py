@@ -174,7 +174,7 @@ class Journals:
     def __init__(self, resources: Resources) -> None:
         self._resources = resources
         self._lock = threading.Lock()
-        self._runs: dict[str, Journal] = {}
+        self._runs: OrderedDict[str, Journal] = OrderedDict()
 
     def of(self, run_id: str) -> Journal:
         """The journal of a run."""
@@ -182,7 +182,7 @@ class Journals:
         if journal is None:
             with self._lock:
                 while len(self._runs) >= _MAX_RUNS:
-                    del self._runs[next(iter(self._runs))]
+                    self._runs.popitem(last=False)
                 journal = self._runs.setdefault(run_id, Journal())
         return journal
 

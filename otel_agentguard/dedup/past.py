@@ -140,7 +140,7 @@ class Past:
         self._lock = threading.Lock()
         self._calls: deque[_Signed] = deque(maxlen=_MAX_BUFFERED)
         self._visits: deque[_Said] = deque(maxlen=_MAX_BUFFERED)
-        self._asked: dict[str, OrderedDict[bytes, None]] = {}
+        self._asked: OrderedDict[str, OrderedDict[bytes, None]] = OrderedDict()
         self._writing = False
 
     def stepped(self, run: RunInfo, event: Event) -> None:
@@ -241,7 +241,7 @@ class Past:
             asked = self._asked.get(run.run_id)
             if asked is None:
                 while len(self._asked) >= _MAX_RUNS:
-                    del self._asked[next(iter(self._asked))]
+                    self._asked.popitem(last=False)
                 asked = self._asked[run.run_id] = OrderedDict()
             if call.fingerprint in asked:
                 return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 from otel_agentguard.dedup.cache import working_directory
 from otel_agentguard.dedup.generations import Generations, Key
 from otel_agentguard.dedup.resources import Resources
@@ -24,7 +26,7 @@ class Writes:
     def __init__(self, generations: Generations, resources: Resources) -> None:
         self._generations = generations
         self._resources = resources
-        self._begun: dict[int, tuple[ToolCall, int, tuple[Key, ...] | None]] = {}
+        self._begun: OrderedDict[int, tuple[ToolCall, int, tuple[Key, ...] | None]] = OrderedDict()
 
     def began(self, call: ToolCall, *, dry: bool) -> None:
         """The body of a call is about to run.
@@ -37,7 +39,8 @@ class Writes:
         if not writes:
             return
         while len(self._begun) >= _MAX_BEGUN:
-            self._end(next(iter(self._begun)))
+            _, (_, token, left) = self._begun.popitem(last=False)
+            self._generations.end(token, left)
         self._begun[id(call)] = call, self._generations.begin(keys), keys
 
     def ended(self, call: ToolCall, *, dry: bool) -> None:

@@ -12,6 +12,7 @@ import re
 import secrets
 import threading
 import weakref
+from collections import OrderedDict
 from itertools import count
 from typing import Protocol
 
@@ -34,7 +35,7 @@ class Claims:
         self.process = new_process_id()
         self._numbers = count(1)
         self._running: set[str] = set()
-        self._unanswered: dict[str, str] = {}
+        self._unanswered: OrderedDict[str, str] = OrderedDict()
 
     def owner_for(self, key: str) -> str:
         """The owner to claim `key` as.
@@ -48,7 +49,7 @@ class Claims:
     def unanswered(self, key: str, owner: str) -> None:
         """Keep the owner of a claim that got no answer; at most 1000 are kept."""
         if len(self._unanswered) >= 1000:
-            self._unanswered.pop(next(iter(self._unanswered)), None)
+            self._unanswered.popitem(last=False)
         self._unanswered[key] = owner
 
     def begin(self, owner: str) -> None:

@@ -7,6 +7,7 @@ import os
 import threading
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -24,7 +25,7 @@ from otel_agentguard.dedup.asking import asks_fresh
 from otel_agentguard.dedup.copies import keep
 from otel_agentguard.dedup.resources import Resources
 from otel_agentguard.dedup.rules import rule_for
-from otel_agentguard.events import Effect
+from otel_agentguard.events import Effect, ToolCall
 from otel_agentguard.protocols import RunInfo
 from otel_agentguard.testing import tool_call
 
@@ -424,3 +425,22 @@ def test_a_forked_child_goes_on_with_answers_and_locks_of_its_own(desk: Desk) ->
     desk.answers.budget._lock.release()
 
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.usefixtures("hurried")
+def test_more_writes_than_are_followed_may_begin_in_many_threads_at_once() -> None:
+    failures: list[BaseException] = []
+    answers = Answers(failed=lambda _, exc: failures.append(exc))
+    run = RunInfo(run_id="r", agent="a", settings=Settings())
+    kept: list[ToolCall] = []
+
+    def work(_: int) -> None:
+        for number in range(500):
+            call = tool_call("store", {"n": number}, effect=Effect.WRITE)
+            kept.append(call)
+            answers.began(run, call)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(16)))
+
+    assert failures == []
