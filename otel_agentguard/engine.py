@@ -318,7 +318,7 @@ class Engine:
                 if event.new_intent:
                     run.awaits_user = None
             judged = self._ask(run, event, upcoming=False)
-            if isinstance(event, ToolCall):
+            if event.repeats and isinstance(event, ToolCall):
                 self._take_result(run, event)
         run.touched_s = self.now_s()
         for sink in self._sinks:
@@ -334,18 +334,22 @@ class Engine:
         judged: list[_Judged] | None = None
         timed = event.step % _TIMED_EVERY == 0
         for name, check in run.checks:
-            began = time.perf_counter() if timed else 0.0
+            ask = check.before if upcoming else check.after
             try:
-                found = check.before(event) if upcoming else check.after(event)
+                found = self._timed(name, ask, event) if timed else ask(event)
             except Exception as exc:
                 self.failed(f"check {name}", exc)
                 continue
-            if timed:
-                self._timings.append((name, time.perf_counter() - began))
             if found:
                 judged = judged or []
                 judged += [_Judged(*run.ladder.judge(f, run.info.progress, upcoming=upcoming)) for f in found]
         return judged
+
+    def _timed(self, name: str, ask: Callable[[Event], Sequence[Finding]], event: Event) -> Sequence[Finding]:
+        began = time.perf_counter()
+        found = ask(event)
+        self._timings.append((name, time.perf_counter() - began))
+        return found
 
     def _ran_anyway(self, event: Event) -> None:
         event.refused = False
@@ -353,7 +357,7 @@ class Engine:
             self._tell("executed_after_block", event.agent, event.tool)
 
     def _take_result(self, run: Run, call: ToolCall) -> None:
-        if call.repeats and call.fingerprint is not None and call.result_known and not call.refused:
+        if call.fingerprint is not None and call.result_known and not call.refused:
             run.values.put(call.fingerprint, call.result)
 
     def _consult(self, run: Run, judged: list[_Judged]) -> list[_Judged]:

@@ -23,7 +23,7 @@ from otel_agentguard.config import Budget, LoopSettings, Mode, Settings, ToolSet
 from otel_agentguard.engine import Engine
 from otel_agentguard.errors import ConfigError, StoreError
 from otel_agentguard.events import Effect, ToolSpec
-from otel_agentguard.findings import Limits
+from otel_agentguard.findings import CheckName, Limits
 from otel_agentguard.fingerprint import new_key
 from otel_agentguard.guard import Guard, Redact, installed, remove_processor
 from otel_agentguard.outofband import WorksLater
@@ -387,6 +387,7 @@ def _build(settings: Settings, parts: Parts, *, by_program: bool) -> AgentGuard:
         tell=lambda *told: guard.tell(*told),
         failed=lambda where, exc: engine.failed(where, exc),
         stop_of=lambda run_id: None if (grave := engine.grave(run_id)) is None else grave.finding,
+        is_on=any(check.name == CheckName.DEDUP for check in checks),
     )
     sinks: tuple[Sink, ...] = (counting, FindingEvents(), dedup, *judges, *_registered_sinks(), *parts.sinks)
     engine = Engine(checks=checks, settings=settings, sinks=sinks, on_finding=parts.on_finding, approve=parts.approve)

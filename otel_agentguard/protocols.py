@@ -96,8 +96,8 @@ class Check(Protocol):
         """Labels metrics and findings."""
         ...
 
-    def open(self, run: RunInfo) -> RunCheck:
-        """Make the state of one run; called once, before its first event."""
+    def open(self, run: RunInfo) -> RunCheck | None:
+        """Make the state of one run, None where nothing in it is to be checked; called once, before its first event."""
         ...
 
 

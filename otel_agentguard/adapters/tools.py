@@ -283,7 +283,7 @@ class Answering(Generic[R]):
     def of(cls, step: FrameworkCall, results: Results[R]) -> Answering[R] | None:
         """What answers a call; None where its body must run, of which the answers of others are told."""
         dedup = step.guard.dedup
-        if dedup is None or step.declaration is not None:
+        if dedup is None or not dedup.is_on or step.declaration is not None:
             return None
         call = step.call
         own = step.guard.settings.tools.get(call.tool)

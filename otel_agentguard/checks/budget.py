@@ -64,13 +64,14 @@ class BudgetCheck:
         load_prices(settings.budget)
         return cls()
 
-    def open(self, run: RunInfo) -> BudgetRun:
-        """The counters of one run; empty where neither it nor a run above it has a limit."""
+    def open(self, run: RunInfo) -> BudgetRun | None:
+        """The counters of one run; None where neither it nor a run above it has a limit."""
         above = self._runs.get(run.parent) if run.parent is not None else None
         opened = BudgetRun(run, above)
-        if opened.limited:
-            load_prices(run.settings.budget)
-            self._runs[run.run_id] = opened
+        if not opened.accounts:
+            return None
+        load_prices(run.settings.budget)
+        self._runs[run.run_id] = opened
         return opened
 
 
@@ -96,22 +97,13 @@ class BudgetRun:
         self._spent: dict[bytes, _Spent] = {}
         self._unpriced: set[str] = set()
 
-    @property
-    def limited(self) -> bool:
-        """Whether there is anything to count."""
-        return bool(self.accounts)
-
     def before(self, event: Event) -> Sequence[Finding]:
         """Count an event that is about to happen; a stop where a limit does not allow it."""
-        if not self.accounts:
-            return _NOTHING
         spent = [one for account in self.accounts if account.covers(event) for one in account.begin(event)]
         return [self._stop(event, one) for one in spent] if spent else _NOTHING
 
     def after(self, event: Event) -> Sequence[Finding]:
         """Count what an event has used; a hint where most of a limit is gone."""
-        if not self.accounts:
-            return _NOTHING
         if event.refused:
             for account in self.accounts:
                 if account.covers(event):

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from otel_agentguard.events import Compaction, Crash, Effect, Event, Outcome, Resume, ToolCall, Turn
+from otel_agentguard.events import Crash, Effect, Event, Outcome, Resume, ToolCall, Turn
 from otel_agentguard.findings import Action, CheckName, Finding, Kind, Severity
 from otel_agentguard.fingerprint import digest
 from otel_agentguard.protocols import RunInfo
@@ -68,14 +68,15 @@ class EffectsRun:
     def after(self, event: Event) -> Sequence[Finding]:
         """Take in an event that has happened."""
         match event:
+            case ToolCall():
+                if not event.refused and event.served_from is None and event.outcome not in _NOT_RUN:
+                    self._took(event)
             case Turn(new_intent=True):
                 self._intent += 1
                 self._writes.clear()
             case Crash() | Resume():
                 self._resumed = event.step
-            case ToolCall() if not event.refused and event.served_from is None and event.outcome not in _NOT_RUN:
-                self._took(event)
-            case Compaction() | _:
+            case _:
                 pass
         return ()
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from xxhash import xxh3_128_digest
 
 from otel_agentguard import words
-from otel_agentguard.events import Event, Memory, MemoryOperation, Message, ToolCall, Turn
+from otel_agentguard.events import Event, Memory, MemoryOperation, ToolCall
 from otel_agentguard.findings import Action, CheckName, Finding, Kind, Severity
 from otel_agentguard.memory.claims import normal_value
 from otel_agentguard.memory.gate import MemoryGate
@@ -127,11 +127,8 @@ class MemoryRunCheck:
 
 
 def _chars(event: Event) -> int:
-    match event:
-        case ToolCall(result=str(content)) | Message(text=str(content)) | Turn(text=str(content)):
-            return len(content)
-        case _:
-            return _OTHER_CHARS
+    content = event.result if isinstance(event, ToolCall) else getattr(event, "text", None)
+    return len(content) if isinstance(content, str) else _OTHER_CHARS
 
 
 def _finding(memory: Memory, judgement: Judgement) -> Finding:

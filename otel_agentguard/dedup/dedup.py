@@ -28,8 +28,10 @@ class Dedup:
         marks: Stops that outlive the process; None likewise.
         stop_of: Why a run was stopped, by its id; None where it was not.
         failed: Told where a part of the guard failed.
+        is_on: See below.
 
     Attributes:
+        is_on: Whether calls are answered and remembered; else only visits and stops are.
         answers: As above.
         journals: As above.
         past: As above.
@@ -45,7 +47,9 @@ class Dedup:
         marks: StopMarks | None = None,
         stop_of: Callable[[str], Finding | None] | None = None,
         failed: Callable[[str, BaseException], object] | None = None,
+        is_on: bool = True,
     ) -> None:
+        self.is_on = is_on
         self.answers = answers
         self.journals = journals
         self.past = past
@@ -72,6 +76,8 @@ class Dedup:
 
     def stepped(self, run: RunInfo, event: Event) -> None:
         """See `Sink`."""
+        if not self.is_on:
+            return
         self.answers.stepped(run, event)
         self.journals.stepped(run, event)
         if self.past is not None:
@@ -128,6 +134,7 @@ def make_dedup(
     resources: Resources | None = None,
     timeout_s: float = 0.25,
     now_s: Clock = time.time,
+    is_on: bool = True,
 ) -> Dedup:
     """Put the parts together.
 
@@ -143,12 +150,13 @@ def make_dedup(
         resources: Looks at files and other resources.
         timeout_s: How long a call may wait for the store, seconds.
         now_s: Wall clock, seconds since the epoch.
+        is_on: Whether calls are answered and remembered, as the dedup check asks for.
     """
     looking = resources or Resources()
     answers = Answers(now_s=now_s, resources=looking, tell=tell, failed=failed)
     journals = Journals(looking)
     if store is None:
-        return Dedup(answers, journals, failed=failed)
+        return Dedup(answers, journals, failed=failed, is_on=is_on)
 
     def store_failed(exc: BaseException) -> None:
         if failed is not None:
@@ -166,4 +174,4 @@ def make_dedup(
         failed=failed,
     )
     marks = StopMarks(store, patience, namespace=settings.namespace, now_s=now_s)
-    return Dedup(answers, journals, past=past, marks=marks, stop_of=stop_of, failed=failed)
+    return Dedup(answers, journals, past=past, marks=marks, stop_of=stop_of, failed=failed, is_on=is_on)

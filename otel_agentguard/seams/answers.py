@@ -54,8 +54,9 @@ async def answered_async(
 
 def began(step: ToolStep) -> None:
     """Have the cache know of a call that runs outside of it: until it is over it may change what is kept."""
-    if step.guard.dedup is not None:
-        step.guard.dedup.answers.began(step.run.info, step.call)
+    dedup = step.guard.dedup
+    if dedup is not None and dedup.is_on:
+        dedup.answers.began(step.run.info, step.call)
 
 
 def remark_on_past(step: ToolStep, dedup: Dedup) -> None:

@@ -166,7 +166,7 @@ def _around_function(declaration: ToolDeclaration) -> _AnyFunction:
         if (refusal := step.before(step.call)) is not None:
             return step.refused(refusal)
         dedup = guard.dedup
-        if dedup is not None:
+        if dedup is not None and dedup.is_on:
             if dedup.past is not None:
                 remark_on_past(step, dedup)
             if step.plan.answers is not None and step.enforce:
@@ -201,7 +201,7 @@ def _around_coroutine(declaration: ToolDeclaration) -> _AnyFunction:
         if (refusal := await step.before_async(step.call)) is not None:
             return step.refused(refusal)
         dedup = guard.dedup
-        if dedup is not None:
+        if dedup is not None and dedup.is_on:
             if dedup.past is not None:
                 await remark_on_past_async(step, dedup)
             if step.plan.answers is not None and step.enforce:

@@ -129,24 +129,24 @@ class PrometheusSink:
         refused as saved. The tokens of a model call are wasted when it repeats, or when all tool calls up
         to the next one are redundant. Seconds saved are told through `saved`.
         """
-        kind = _KINDS.get(type(event), semconv.OTHER)
-        tool = event.tool if isinstance(event, ToolCall) else ""
-        self._steps.at(kind, event.agent, tool).inc()
-        if event.repeats > 0:
-            self._repeats.at(event.agent, tool, event.similarity or Similarity.EXACT).inc()
-        for code in event.plan_errors:
-            self.plan_error(code)
+        tool = ""
         if isinstance(event, ToolCall):
+            tool = event.tool
             if event.served_from is not None:
                 self._saved_calls.inc()
             elif event.redundant:
                 self._wasted_calls.inc()
             if (tally := self._tallies.get(run.run_id)) is not None:
                 tally.count_tool_call(event)
-        elif isinstance(event, Memory) and event.verdict is not None:
-            self.memory_write(event.kind, event.verdict)
         elif isinstance(event, ModelCall) and (tally := self._tallies.get(run.run_id)) is not None:
             self._wasted_tokens.inc(tally.count_model_call(event))
+        elif isinstance(event, Memory) and event.verdict is not None:
+            self.memory_write(event.kind, event.verdict)
+        self._steps.at(_KINDS.get(type(event), semconv.OTHER), event.agent, tool).inc()
+        if event.repeats:
+            self._repeats.at(event.agent, tool, event.similarity or Similarity.EXACT).inc()
+        for code in event.plan_errors:
+            self.plan_error(code)
 
     def found(self, run: RunInfo, finding: Finding, mode: str) -> None:
         """See `Sink`."""

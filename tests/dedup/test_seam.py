@@ -195,21 +195,31 @@ def test_the_hints_of_a_run_name_what_was_read(file: str) -> None:
     assert "it is alpha" in text
 
 
-def test_a_stop_survives_a_restart(tmp_path: Path) -> None:
+def test_without_the_dedup_check_every_read_runs(file: str) -> None:
+    reader = Reader()
+    with install(checks=["loop"]), run() as r:
+        assert [reader.read(file) for _ in range(2)] == ["alpha", "alpha"]
+        r.visit(file, purpose="find the hash")
+        assert reader.count == 2
+        assert "find the hash" in r.hints()
+
+
+@pytest.mark.parametrize("checks", [("loop",), ("loop", "dedup")])
+def test_a_stop_survives_a_restart(tmp_path: Path, checks: tuple[str, ...]) -> None:
     store = f"sqlite:///{tmp_path}/agentguard.db"
 
     @tool
     def again() -> str:
         return "same"
 
-    with install(store=store), pytest.raises(RunAborted), run("ticket-42"):
+    with install(store=store, checks=checks), pytest.raises(RunAborted), run("ticket-42"):
         for _ in range(10):
             with contextlib.suppress(CallBlocked):
                 again()
 
-    with install(store=store), pytest.raises(RunAborted), run("ticket-42"):
+    with install(store=store, checks=checks), pytest.raises(RunAborted), run("ticket-42"):
         pass
-    with install(store=store) as guard:
+    with install(store=store, checks=checks) as guard:
         assert guard.release("ticket-42") is True
-    with install(store=store), run("ticket-42"):
+    with install(store=store, checks=checks), run("ticket-42"):
         assert again() == "same"
