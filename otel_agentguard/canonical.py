@@ -48,7 +48,16 @@ def plain_form(value: object) -> bytes | None:
         tidy = _needs_tidying(value)
     elif kind not in _LEAVES:
         return None
-    return None if tidy is None else _json(value, tidy)
+    if tidy is None:
+        return None
+    try:
+        data = orjson.dumps(_tidied(value) if tidy else value, None, _OPTIONS)
+        # Every part of a text in NFC is in NFC, so the whole document can be asked at once.
+        if data.isascii() or tidy or is_normalized("NFC", data.decode()):
+            return data
+        return orjson.dumps(_tidied(value), None, _OPTIONS)
+    except TypeError:  # too deep, a large integer, a lone surrogate, keys that are no text
+        return None
 
 
 def walked_digest(value: object, prefix: bytes = b"") -> tuple[bytes, list[str]]:
@@ -98,17 +107,6 @@ def _needs_tidying_below(groups: list[Any]) -> bool | None:
             tidy = tidy or any(map(float.is_integer, floats))
         groups = [child.values() if type(child) is dict else child for child in others if type(child) is not float]
     return tidy
-
-
-def _json(value: object, tidy: bool) -> bytes | None:
-    try:
-        data = orjson.dumps(_tidied(value) if tidy else value, None, _OPTIONS)
-    except TypeError:  # too deep, a large integer, a lone surrogate, keys that are no text
-        return None
-    # Every part of a text in NFC is in NFC, so the whole document can be asked at once.
-    if data.isascii() or tidy or is_normalized("NFC", data.decode()):
-        return data
-    return _json(value, True)
 
 
 def _tidied(value: Any, depth: int = 0) -> Any:
@@ -284,10 +282,7 @@ def _flat_form(value: Any) -> bytes | None:
     if kind not in _BRANCHES:
         return None
     children = value.values() if kind is dict else value
-    if not _BRANCHES.isdisjoint(map(type, children)):
-        return None
-    tidy = _needs_tidying(value)
-    return None if tidy is None else _json(value, tidy)
+    return plain_form(value) if _BRANCHES.isdisjoint(map(type, children)) else None
 
 
 def _seal(data: bytes) -> bytes:

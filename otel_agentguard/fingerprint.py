@@ -150,23 +150,33 @@ def exported(fingerprint: bytes, key: bytes) -> str:
     Raises:
         ConfigError: The key is empty.
     """
-    hashing = _keyed(key).copy()
-    hashing.update(fingerprint)
-    return hashing.hexdigest()
+    return exporter(key)(fingerprint)
+
+
+@lru_cache(maxsize=16)
+def exporter(key: bytes) -> Callable[[bytes], str]:
+    """`exported` with one key, a microsecond a call.
+
+    Raises:
+        ConfigError: The key is empty.
+    """
+    if not key:
+        raise ConfigError("fingerprint_key is empty; leave it out for a random one, or give at least 16 random bytes")
+    if len(key) > _MAX_KEY_BYTES:
+        key = blake2b(key, digest_size=_MAX_KEY_BYTES, person=_PERSON).digest()
+    keyed = blake2b(digest_size=16, key=key, person=_PERSON)
+
+    def export(fingerprint: bytes) -> str:
+        hashing = keyed.copy()
+        hashing.update(fingerprint)
+        return hashing.hexdigest()
+
+    return export
 
 
 def new_key() -> bytes:
     """A random key for `exported`, 32 bytes."""
     return secrets.token_bytes(32)
-
-
-@lru_cache(maxsize=16)
-def _keyed(key: bytes) -> blake2b:
-    if not key:
-        raise ConfigError("fingerprint_key is empty; leave it out for a random one, or give at least 16 random bytes")
-    if len(key) > _MAX_KEY_BYTES:
-        key = blake2b(key, digest_size=_MAX_KEY_BYTES, person=_PERSON).digest()
-    return blake2b(digest_size=16, key=key, person=_PERSON)
 
 
 @lru_cache(maxsize=1024)

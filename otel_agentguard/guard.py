@@ -22,7 +22,7 @@ from otel_agentguard.engine import Engine
 from otel_agentguard.errors import StoreError
 from otel_agentguard.events import ToolSpec
 from otel_agentguard.findings import Finding
-from otel_agentguard.fingerprint import exported
+from otel_agentguard.fingerprint import exporter
 from otel_agentguard.protocols import Sink
 from otel_agentguard.runs import Run
 from otel_agentguard.seen import Others
@@ -58,7 +58,7 @@ class Guard:
         engine: Decides.
         enforce: Whether seams that the program put in itself may refuse.
         enforce_auto: Whether seams that auto-instrumentation put in may.
-        key: Secret of exported fingerprints.
+        exported: Gives the form of an identity that may leave the process; see `fingerprint.exported`.
         implicit: The runs of code outside of every `run()`.
         tracer: Makes our spans, whichever provider there is.
         captures_content: Whether arguments, results and messages may go onto spans.
@@ -85,7 +85,7 @@ class Guard:
     ) -> None:
         self.engine = engine
         self.settings = engine.settings
-        self.key = key
+        self.exported = exporter(key)
         self.enforce = explicit is Mode.ENFORCE
         self.enforce_auto = automatic is Mode.ENFORCE
         self.implicit = ImplicitRuns(engine, trust_baggage=engine.settings.trust_baggage)
@@ -173,10 +173,6 @@ class Guard:
         if new:
             self.tell("found", run.info, finding, "enforce" if enforced else "observe")
         return new
-
-    def exported(self, fingerprint: bytes) -> str:
-        """The form of an identity that may leave the process; see `fingerprint.exported`."""
-        return exported(fingerprint, self.key)
 
     def content(self, value: object) -> str:
         """A value as text for a span, redacted; only where content is captured."""
