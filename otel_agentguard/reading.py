@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from enum import Enum, auto
 from functools import lru_cache
+from types import NoneType
 
 _READERS = frozenset(
     """
@@ -58,6 +59,7 @@ _SQL_WRITER = re.compile(
 )
 _LONGEST = 4000
 _MOST_ARGUMENTS = 4
+_BESIDE_TEXT = (int, float, NoneType)
 _WRITERS = frozenset(
     """
     apt apt-get bunzip2 bzip2 chgrp chmod chown cp dd gunzip gzip install ln make mkdir mkfifo mktemp mv npm
@@ -145,7 +147,7 @@ def _only_text(arguments: Mapping[str, object] | None) -> str | None:
             if found is not None:
                 return None
             found = value
-        elif value is not None and not isinstance(value, bool | int | float):
+        elif not isinstance(value, _BESIDE_TEXT):
             return None
     return found
 

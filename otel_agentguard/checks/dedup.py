@@ -55,13 +55,13 @@ class _Write:
         self.effect = call.effect
         self.tool = call.tool
         self.touches = call.touches
-        self.texts: set[int] = set()
+        self.texts: list[int] = []
         self._arguments: dict[str, object] = {}
         for name, value in islice((call.arguments or {}).items(), _MAX_ARGUMENTS):
             if isinstance(value, str):
-                self.texts.add(hash(value))
-                value = value[:_KEPT_CHARS]
-            if isinstance(value, str | int):
+                self.texts.append(hash(value))
+                self._arguments[name] = value[:_KEPT_CHARS]
+            elif isinstance(value, int):
                 self._arguments[name] = value
         self._result = call.result[:_KEPT_CHARS] if isinstance(call.result, str) else None
         self._places: Places | None = None
@@ -176,7 +176,7 @@ def _stale(call: ToolCall, origin: Origin | None, changed: int | None, why: str)
     )
 
 
-def _is_one_of(result: object, texts: set[int]) -> bool:
+def _is_one_of(result: object, texts: Sequence[int]) -> bool:
     """Whether a result is one of some texts, but for the line end of a file."""
     return isinstance(result, str) and (hash(result) in texts or hash(result + "\n") in texts)
 
