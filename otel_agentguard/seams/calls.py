@@ -159,7 +159,8 @@ class ToolStep(Step):
         more: Further attributes of its span.
     """
 
-    __slots__ = ("_remarks", "call", "more", "plan")
+    more: dict[str, AttributeValue] | None = None
+    _remarks: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -173,8 +174,6 @@ class ToolStep(Step):
     ) -> None:
         super().__init__(plan.guard, scope, around=around)
         self.plan = plan
-        self.more: dict[str, AttributeValue] | None = None
-        self._remarks: tuple[str, ...] = ()
         self.call = plan.call(self.agent, args, kwargs)
         self.start(plan.span_name, plan.attributes(self.agent), current=current)
 

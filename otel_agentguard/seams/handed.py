@@ -38,14 +38,12 @@ class HandedOn(Step):
         was_told: The inner seam has filled in what came of the call.
     """
 
-    __slots__ = ("call", "declaration", "late", "more", "notes", "was_told")
-
     call: ToolCall
-    declaration: ToolDeclaration | None
-    late: BaseException | None
-    notes: tuple[str, ...]
-    more: dict[str, AttributeValue] | None
-    was_told: bool
+    declaration: ToolDeclaration | None = None
+    late: BaseException | None = None
+    notes: tuple[str, ...] = ()
+    more: dict[str, AttributeValue] | None = None
+    was_told = False
 
 
 @contextmanager
@@ -84,18 +82,12 @@ class ContinuedStep(ToolStep):
         kwargs: Keyword arguments of the body.
     """
 
-    __slots__ = ("_outer",)
-
     def __init__(self, plan: ToolPlan, outer: HandedOn, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         for name in ("guard", "scope", "run", "agent", "enforce", "span", "findings", "action"):
             setattr(self, name, getattr(outer, name))
         self._around = context.get_current()
-        self._decisive = None
-        self._token = None
-        self._remarks = ()
         self._outer = outer
         self.plan = plan
-        self.more = None
         self.call = outer.call
         self.call.effect = plan.effect
         bound = plan.call(outer.agent, args, kwargs)

@@ -59,22 +59,14 @@ class Step:
         action: The highest action that was decided.
     """
 
-    __slots__ = (
-        "_around",
-        "_at_ns",
-        "_decisive",
-        "_identified",
-        "_plain",
-        "_token",
-        "action",
-        "agent",
-        "enforce",
-        "findings",
-        "guard",
-        "run",
-        "scope",
-        "span",
-    )
+    span: Span = trace.INVALID_SPAN
+    findings: tuple[Finding, ...] = ()
+    action: Action = Action.ALLOW
+    _at_ns: int | None = None
+    _decisive: Finding | None = None
+    _identified = False
+    _plain: _Plain | None = None
+    _token: Token[Context] | None = None
 
     def __init__(self, guard: Guard, scope: Scope, *, run: Run | None = None, around: Context | None = None) -> None:
         if guard.processor_pending:
@@ -84,15 +76,7 @@ class Step:
         self.run = run or scope.run or guard.implicit.current()
         self.agent = scope.agent or self.run.info.agent
         self.enforce = guard.enforce
-        self.span: Span = trace.INVALID_SPAN
-        self.findings: tuple[Finding, ...] = ()
-        self.action = Action.ALLOW
-        self._at_ns: int | None = None
         self._around = context.get_current() if around is None else around
-        self._decisive: Finding | None = None
-        self._identified = False
-        self._plain: _Plain | None = None
-        self._token: Token[Context] | None = None
 
     def start(
         self,
