@@ -39,6 +39,7 @@ class Scope:
         unguarded: Calls pass the guard.
         fresh: Calls are not answered from the cache.
         effects: The side effects of the run, while no guard is installed that knows them.
+        left: The run that this code began in, where that has ended meanwhile.
     """
 
     run: Run | None = None
@@ -48,6 +49,7 @@ class Scope:
     unguarded: bool = False
     fresh: bool = False
     effects: RunEffects | None = None
+    left: Run | None = None
 
 
 NOWHERE = Scope()
@@ -56,7 +58,15 @@ NOWHERE = Scope()
 def scope(ctx: Context | None = None) -> Scope:
     """The scope that a context carries, the current one where none is given."""
     found = (context.get_current() if ctx is None else ctx).get(SCOPE_KEY)
-    return found if isinstance(found, Scope) else NOWHERE
+    return living(found) if isinstance(found, Scope) else NOWHERE
+
+
+def living(there: Scope) -> Scope:
+    """A scope as it is by now: a task that outlives its run is guarded like code outside of every run."""
+    run = there.run
+    if run is None or not run.closed or run.stopped is not None:
+        return there
+    return replace(there, run=None, explicit=False, left=run)
 
 
 def attach(there: Scope) -> Token[Context]:

@@ -259,6 +259,10 @@ class Engine:
         asked = await self._consult_async(run, weighed)
         return self._settle(run, event, asked, enforce=enforce, upcoming=False)
 
+    def withdraw(self, run: Run, event: Event) -> None:
+        """Take in that an event which was judged is not going to happen after all; nobody is asked anything."""
+        self._weigh_after(run, event)
+
     def observe(self, run: Run, event: Event, *, enforce: bool = False) -> Decision:
         """Judge an event that is over: nothing of it can be prevented.
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from otel_agentguard.shown import shown
 from otel_agentguard.stopwords import STOP_WORDS
 
 TEXT_LIMIT = 16_384
@@ -351,7 +352,7 @@ def _as_data(value: Any) -> object:
     if callable(dump := getattr(type(value), "model_dump", None)):
         return dump(value)
     if isinstance(value, (set, frozenset)):
-        return sorted(value, key=str)
+        return sorted(value, key=shown)
     if isinstance(value, (bytes, bytearray)):
         return value.decode("utf-8", "replace")
     if isinstance(value, Mapping):
@@ -359,7 +360,7 @@ def _as_data(value: Any) -> object:
     cls: Any = type(value)
     if (cls.__str__, cls.__repr__) == (object.__str__, object.__repr__) or isinstance(value, Iterator):
         return f"<{cls.__qualname__}>"  # its own text would hold its address
-    return str(value)
+    return shown(value)
 
 
 def _mask_ids(text: str) -> str:

@@ -20,7 +20,7 @@ from otel_agentguard.fingerprint import digest, text_digest
 from otel_agentguard.guard import Guard, installed
 from otel_agentguard.runs import Run
 from otel_agentguard.seams.step import Step, end_agent_span, stopped
-from otel_agentguard.seams.streams import relaying, relaying_async
+from otel_agentguard.seams.streams import Watch, relaying, relaying_async
 from otel_agentguard.seams.turns import take_turn
 from otel_agentguard.seen import SEAM, Sighting
 from otel_agentguard.semconv import (
@@ -153,7 +153,7 @@ class RunEntry:
             return None
 
 
-class Entered:
+class Entered(Watch):
     """One run of an agent by a framework; a `Watch` where it yields.
 
     Attributes:

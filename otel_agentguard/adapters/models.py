@@ -20,7 +20,7 @@ from otel_agentguard.guard import Guard, installed
 from otel_agentguard.runs import Decision, Run
 from otel_agentguard.seams.hints import hints_of
 from otel_agentguard.seams.step import Step
-from otel_agentguard.seams.streams import relaying, relaying_async
+from otel_agentguard.seams.streams import Watch, relaying, relaying_async
 from otel_agentguard.semconv import (
     GEN_AI_AGENT_NAME,
     GEN_AI_INPUT_MESSAGES,
@@ -209,7 +209,7 @@ class ModelSeam:
         raise refusal
 
 
-class ModelWatch:
+class ModelWatch(Watch):
     """A request whose answer comes in pieces; a `Watch`.
 
     Args:
@@ -223,8 +223,14 @@ class ModelWatch:
         self._step = step
         self._read = read
         self._pieces: list[Any] = []
-        self.resume = step.resume
-        self.park = step.park
+
+    def resume(self) -> None:
+        """See `Watch`."""
+        self._step.resume()
+
+    def park(self) -> None:
+        """See `Watch`."""
+        self._step.park()
 
     def took(self, item: object) -> None:
         """See `Watch`."""
@@ -235,16 +241,37 @@ class ModelWatch:
         self._account()
         self._seam.settle(self._step, self._step.after(self._step.event))
 
+    async def returned_async(self) -> None:
+        """See `returned`."""
+        self._account()
+        self._seam.settle(self._step, await self._step.after_async(self._step.event))
+
     def closed(self) -> None:
         """See `Watch`; an answer that nobody reads to its end counts as far as it was read."""
         self._account()
-        self._step.keep_notes(self._step.after(self._step.event).notes)
-        self._step.finish(None)
+        self._closed(self._step.after(self._step.event))
+
+    async def closed_async(self) -> None:
+        """See `closed`."""
+        self._account()
+        self._closed(await self._step.after_async(self._step.event))
 
     def raised(self, error: BaseException) -> None:
         """See `Watch`; raises the carrier from it where the run must end now."""
         self._step.took_error(error)
         self._seam.settle(self._step, self._step.after(self._step.event), error)
+
+    async def raised_async(self, error: BaseException) -> None:
+        """See `raised`."""
+        if not isinstance(error, Exception):
+            self.raised(error)
+            return
+        self._step.took_error(error)
+        self._seam.settle(self._step, await self._step.after_async(self._step.event), error)
+
+    def _closed(self, decision: Decision) -> None:
+        self._step.keep_notes(decision.notes)
+        self._step.finish(None)
 
     def _account(self) -> None:
         if self._pieces:

@@ -33,6 +33,7 @@ from otel_agentguard.semconv import (
     OPERATION_EXECUTE_TOOL,
     SPAN_EXECUTE_TOOL,
 )
+from otel_agentguard.shown import error_text
 
 R = TypeVar("R")
 
@@ -222,7 +223,7 @@ class FrameworkCall(HandedOn):
             call.result_known = False
         elif isinstance(error, Exception) and not self.is_its_stop(error):
             call.outcome = Outcome.FAILED
-            call.result = f"{type(error).__qualname__}: {error}"
+            call.result = error_text(error)
             call.result_digest = result_digest(True, call.result)
         else:
             call.outcome = Outcome.UNKNOWN

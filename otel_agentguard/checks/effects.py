@@ -16,6 +16,7 @@ from otel_agentguard.findings import Action, CheckName, Finding, Kind, Severity
 from otel_agentguard.fingerprint import digest
 from otel_agentguard.protocols import RunInfo
 from otel_agentguard.reading import Form, form_of
+from otel_agentguard.shown import shown
 from otel_agentguard.words import effect_again, steps
 
 _MAX_EFFECTS = 512
@@ -162,7 +163,7 @@ class EffectsRun:
 
 
 def _texts(arguments: Mapping[str, object] | None) -> dict[str, str]:
-    return {name: str(value)[:400] for name, value in (arguments or {}).items() if value is not None}
+    return {name: shown(value)[:400] for name, value in (arguments or {}).items() if value is not None}
 
 
 def _is_prose(value: str) -> bool:

@@ -8,6 +8,7 @@ import orjson
 
 from otel_agentguard.effects.values import NotRebuilt, Unstorable, decode, encode
 from otel_agentguard.errors import EffectError
+from otel_agentguard.shown import shown
 
 
 def describe(error: Exception, *, keep: bool) -> str:
@@ -19,7 +20,7 @@ def describe(error: Exception, *, keep: bool) -> str:
     """
     entry: dict[str, object] = {"module": type(error).__module__, "name": type(error).__qualname__}
     if keep:
-        entry["text"] = str(error)[:2000]
+        entry["text"] = shown(error)[:2000]
         try:
             entry["args"] = encode(list(error.args), max_bytes=16_384).decode()
         except Unstorable:

@@ -25,6 +25,7 @@ from otel_agentguard.memory.lexicon import (
 )
 from otel_agentguard.memory.stems import CJK_RUN, is_stop_word, language, normal, stem
 from otel_agentguard.memory.text import Polarity, Token, TokenKind, Word, read
+from otel_agentguard.shown import shown
 
 MAX_CLAIM_CHARS = 4000
 """What of a claim is read; the rest of a longer one is neither checked nor held against it."""
@@ -165,7 +166,7 @@ def text_of(value: object) -> str:
     try:
         return orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode()
     except (TypeError, ValueError, RecursionError):
-        return str(value)
+        return shown(value)
 
 
 def normal_value(value: object) -> str:

@@ -125,7 +125,7 @@ def _around_async_generator(name: str, body: Callable[..., Any]) -> Callable[...
     return relaying_async(begin)
 
 
-class Invocation:
+class Invocation(Watch):
     """One call of an agent; a `Watch` where it yields.
 
     Outside of every run it is the entry of its implicit run: left when the run was stopped, it ends in

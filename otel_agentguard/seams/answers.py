@@ -69,7 +69,12 @@ async def remark_on_past_async(step: ToolStep, dedup: Dedup) -> None:
     """`remark_on_past` without blocking the event loop."""
     if dedup.past is None:
         return
-    if note := dedup.past.note(await dedup.past.earlier_async(step.run.info, step.call)):
+    try:
+        earlier = await dedup.past.earlier_async(step.run.info, step.call)
+    except BaseException as exc:
+        step.withdraw(step.call, exc)
+        raise
+    if note := dedup.past.note(earlier):
         step.remark(note)
 
 

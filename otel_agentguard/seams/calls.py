@@ -21,7 +21,7 @@ from otel_agentguard.guard import Guard
 from otel_agentguard.runs import PASS, Decision
 from otel_agentguard.seams.declare import ToolDeclaration
 from otel_agentguard.seams.step import Attributes, Step
-from otel_agentguard.seams.streams import Yielded
+from otel_agentguard.seams.streams import Watch, Yielded
 from otel_agentguard.semconv import (
     AGENTGUARD_EFFECT,
     GEN_AI_AGENT_NAME,
@@ -32,6 +32,7 @@ from otel_agentguard.semconv import (
     OPERATION_EXECUTE_TOOL,
     SPAN_EXECUTE_TOOL,
 )
+from otel_agentguard.shown import error_text
 
 _MAX_AGENTS = 256
 _NOTHING: ToolSettings = ToolSettings()
@@ -222,7 +223,7 @@ class ToolStep(Step):
         call.ended_s = self.guard.engine.now_s()
         if isinstance(error, Exception):
             call.outcome = Outcome.FAILED
-            call.result = _error_text(error)
+            call.result = error_text(error)
             call.result_digest = result_digest(True, call.result)
         else:
             call.outcome = Outcome.UNKNOWN
@@ -292,7 +293,7 @@ class ToolStep(Step):
         return content
 
 
-class ToolWatch:
+class ToolWatch(Watch):
     """A declared tool that yields its result.
 
     Args:
@@ -302,8 +303,14 @@ class ToolWatch:
     def __init__(self, step: ToolStep) -> None:
         self._step = step
         self._yielded = Yielded()
-        self.resume = step.resume
-        self.park = step.park
+
+    def resume(self) -> None:
+        """See `Watch`."""
+        self._step.resume()
+
+    def park(self) -> None:
+        """See `Watch`."""
+        self._step.park()
 
     def took(self, item: object) -> None:
         """See `Watch`."""
@@ -311,11 +318,13 @@ class ToolWatch:
 
     def returned(self) -> None:
         """See `Watch`; raises where the run must end now."""
-        step = self._step
         self._account()
-        decision = step.after(step.call)
-        step.told(decision)
-        step.keep_notes(decision.notes)
+        self._told(self._step.after(self._step.call))
+
+    async def returned_async(self) -> None:
+        """See `Watch`; raises where the run must end now."""
+        self._account()
+        self._told(await self._step.after_async(self._step.call))
 
     def closed(self) -> None:
         """See `Watch`."""
@@ -324,9 +333,27 @@ class ToolWatch:
         step.keep_notes(step.after(step.call).notes)
         step.end(step.call)
 
+    async def closed_async(self) -> None:
+        """See `Watch`."""
+        step = self._step
+        self._account()
+        step.keep_notes((await step.after_async(step.call)).notes)
+        step.end(step.call)
+
     def raised(self, error: BaseException) -> None:
         """See `Watch`."""
         self._step.fail(error)
+
+    async def raised_async(self, error: BaseException) -> None:
+        """See `Watch`."""
+        if isinstance(error, Exception):
+            await self._step.fail_async(error)
+        else:
+            self._step.fail(error)
+
+    def _told(self, decision: Decision) -> None:
+        self._step.told(decision)
+        self._step.keep_notes(decision.notes)
 
     def _account(self) -> None:
         self._step.succeeded(self._yielded.text())
@@ -360,7 +387,3 @@ def _by_name(function: Callable[..., object]) -> _ByName:
         return lambda arguments: function(**arguments)
     names = tuple(parameters)
     return lambda arguments: function(**{name: arguments[name] for name in names if name in arguments})
-
-
-def _error_text(error: Exception) -> str:
-    return f"{type(error).__qualname__}: {error}"

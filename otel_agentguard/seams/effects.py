@@ -63,7 +63,7 @@ def caused(step: ToolStep, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
         executor, call = effect.prepared()
         answer = executor.run(call, effect.body, tx=effect.transaction(), enforce=step.enforce)
     except BaseException as exc:
-        return effect.raised(exc)
+        return effect.unrecorded(exc) if effect.runs_unrecorded(exc) else effect.raised(exc)
     finally:
         _under_way.reset(token)
     return step.finish(effect.answered(answer))
@@ -77,7 +77,7 @@ async def caused_async(step: ToolStep, args: tuple[Any, ...], kwargs: Mapping[st
         executor, call = effect.prepared()
         answer = await executor.run_async(call, effect.body_async, tx=effect.transaction(), enforce=step.enforce)
     except BaseException as exc:
-        return effect.raised(exc)
+        return await effect.unrecorded_async(exc) if effect.runs_unrecorded(exc) else effect.raised(exc)
     finally:
         _under_way.reset(token)
     return await step.finish_async(effect.answered(answer))
@@ -149,7 +149,7 @@ class _Effect:
             self._ran = True
             inspect.signature(step.plan.declaration.function).bind(*self._args, **self._with_key(""))
             raise ConfigError(f"{step.call.tool}: its arguments cannot be read, so no key can be made of them")
-        effects = step.guard.effects_of(step.run)
+        effects = step.guard.effects_of(step.scope.left or step.run)
         arguments = step.call.arguments or {}
         self._call = effects.call(spec, arguments, position=step.call.step, agent=step.agent)
         return step.guard.executor(), self._call
@@ -206,8 +206,6 @@ class _Effect:
         if not isinstance(error, Exception):
             step.fail(error)
             raise error
-        if not step.enforce:
-            return self._observed(error)
         if isinstance(error, AgentGuardError):
             step.refused_late()
             finding = getattr(error, "finding", None)
@@ -219,8 +217,13 @@ class _Effect:
         step.fail(error)
         raise error
 
-    def _observed(self, error: Exception) -> Any:
-        """In mode observe a call that cannot be described or recorded runs all the same."""
+    def runs_unrecorded(self, error: BaseException) -> bool:
+        """Whether a call that ended in an error runs all the same: in mode observe, where nothing could record it."""
+        begun = self._ran or self._refusal is not None
+        return isinstance(error, Exception) and not begun and not self._step.enforce
+
+    def unrecorded(self, error: BaseException) -> Any:
+        """Run the body without the ledger."""
         step = self._step
         step.guard.engine.failed("effects", error)
         try:
@@ -228,7 +231,26 @@ class _Effect:
         except BaseException as exc:
             step.fail(exc)
             raise
+        self._count_unrecorded()
         return step.finish(value)
+
+    async def unrecorded_async(self, error: BaseException) -> Any:
+        """`unrecorded` for a coroutine function."""
+        step = self._step
+        step.guard.engine.failed("effects", error)
+        try:
+            value = await step.plan.passing(*self._args, **self._kwargs)
+        except Exception as exc:
+            await step.fail_async(exc)
+            raise
+        except BaseException as exc:
+            step.fail(exc)
+            raise
+        self._count_unrecorded()
+        return await step.finish_async(value)
+
+    def _count_unrecorded(self) -> None:
+        self._step.guard.tell("side_effect", self._step.call.tool, EffectOutcome.EXECUTED.value)
 
     def _last_look(self) -> None:
         refusal = self._step.last_look(self._step.call)
@@ -285,9 +307,8 @@ def _key_alone(spec: EffectSpec, arguments: Mapping[str, object] | None) -> str:
 
 def _effects_here(here: Scope) -> RunEffects | None:
     guard = installed.guard
-    if guard is not None and here.run is not None:
-        return guard.effects_of(here.run)
-    return here.effects
+    run = here.left or here.run
+    return here.effects if guard is None or run is None else guard.effects_of(run)
 
 
 def _by_name(function: object) -> object:

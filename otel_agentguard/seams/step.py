@@ -18,7 +18,7 @@ from opentelemetry.util.types import AttributeValue
 from otel_agentguard import words
 from otel_agentguard.current import Scope
 from otel_agentguard.errors import CallBlocked, RunAborted, RunStopped
-from otel_agentguard.events import Event, ModelCall, ToolCall
+from otel_agentguard.events import Event, ModelCall, Outcome, ToolCall
 from otel_agentguard.findings import Action, Finding
 from otel_agentguard.guard import Guard
 from otel_agentguard.runs import PASS, Decision, Run
@@ -37,6 +37,7 @@ from otel_agentguard.semconv import (
     EVENT_FINDING,
     GEN_AI_CONVERSATION_ID,
 )
+from otel_agentguard.shown import shown
 
 Attributes = Mapping[str, AttributeValue]
 _Plain = tuple[str, Attributes, SpanKind, bool, bool]
@@ -112,15 +113,33 @@ class Step:
 
     def before(self, event: Event) -> BaseException | None:
         """Ask the engine; what is returned is to be raised, in place of the event."""
-        decision = self.guard.engine.before(self.run, event, enforce=self.enforce, numbered=self._open)
+        try:
+            decision = self.guard.engine.before(self.run, event, enforce=self.enforce, numbered=self._open)
+        except BaseException as exc:
+            self.withdraw(event, exc)
+            raise
         return None if decision is PASS else self.refusal(event, decision)
 
     async def before_async(self, event: Event) -> BaseException | None:
         """`before`, awaiting the callbacks of the application, and a last look after them."""
-        decision = await self.guard.engine.before_async(self.run, event, enforce=self.enforce, numbered=self._open)
+        try:
+            decision = await self.guard.engine.before_async(self.run, event, enforce=self.enforce, numbered=self._open)
+        except BaseException as exc:
+            self.withdraw(event, exc)
+            raise
         if decision is not PASS and (refusal := self.refusal(event, decision)) is not None:
             return refusal
         return self.last_look(event)
+
+    def withdraw(self, event: Event, error: BaseException) -> None:
+        """End the span of an event that did not begin, since its caller was interrupted while the guard was asked."""
+        if isinstance(event, ToolCall):
+            event.outcome = Outcome.NOT_EXECUTED
+            event.result_known = False
+        elif isinstance(event, ModelCall):
+            event.outcome = Outcome.NOT_EXECUTED
+        self.guard.engine.withdraw(self.run, event)
+        self.end(event, error=error)
 
     def last_look(self, event: Event) -> BaseException | None:
         """Ask once more whether the run may go on, after what took time between `before` and the body."""
@@ -156,7 +175,11 @@ class Step:
 
     async def after_async(self, event: Event) -> Decision:
         """`after`, awaiting the callbacks of the application."""
-        decision = await self.guard.engine.after_async(self.run, event, enforce=self.enforce)
+        try:
+            decision = await self.guard.engine.after_async(self.run, event, enforce=self.enforce)
+        except BaseException as exc:
+            self.end(event, error=exc)
+            raise
         if decision is not PASS:
             self._note(decision)
         return decision
@@ -277,7 +300,7 @@ class Step:
         span.set_attribute(ERROR_TYPE, name)
         if self.guard.captures_content:
             span.record_exception(error)
-            span.set_status(Status(StatusCode.ERROR, self.guard.content(str(error))))
+            span.set_status(Status(StatusCode.ERROR, self.guard.content(shown(error))))
         else:
             span.set_status(Status(StatusCode.ERROR, name))
 
@@ -332,5 +355,5 @@ def as_text(value: object) -> str:
         return value
     try:
         return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
-    except (TypeError, ValueError, RecursionError):
-        return str(value)
+    except Exception:  # whatever the `str` of something inside raises
+        return shown(value)

@@ -19,7 +19,7 @@ Arguments = tuple[tuple[Any, ...], Mapping[str, Any]]
 
 
 class Watch(Protocol):
-    """Hears of one generator's life."""
+    """Hears of one generator's life; that of an async generator by the methods that are awaited."""
 
     def resume(self) -> None:
         """Its code is about to run."""
@@ -44,6 +44,18 @@ class Watch(Protocol):
     def raised(self, error: BaseException) -> None:
         """It raised; may raise something else from that."""
         ...
+
+    async def returned_async(self) -> None:
+        """`returned`, awaiting what there is to await."""
+        self.returned()
+
+    async def closed_async(self) -> None:
+        """`closed`, awaiting what there is to await."""
+        self.closed()
+
+    async def raised_async(self, error: BaseException) -> None:
+        """`raised`, awaiting what there is to await."""
+        self.raised(error)
 
 
 Begin = Callable[[tuple[Any, ...], Mapping[str, Any]], tuple[Generator[Any, Any, Any], Watch | None]]
@@ -100,11 +112,11 @@ def relaying_async(begin: BeginAsync) -> Callable[..., AsyncGenerator[Any, Any]]
                 item = await _resumed(go, watch)
             except StopAsyncIteration:
                 if watch is not None:
-                    watch.returned()
+                    await watch.returned_async()
                 return
             except BaseException as exc:
                 if watch is not None:
-                    watch.raised(exc)
+                    await watch.raised_async(exc)
                 raise
             if watch is not None:
                 watch.took(item)
@@ -115,7 +127,7 @@ def relaying_async(begin: BeginAsync) -> Callable[..., AsyncGenerator[Any, Any]]
                     await _resumed(source.aclose, watch)
                 finally:
                     if watch is not None:
-                        watch.closed()
+                        await watch.closed_async()
                 raise
             except BaseException as exc:
                 go = partial(source.athrow, exc)

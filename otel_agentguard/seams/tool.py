@@ -9,7 +9,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from opentelemetry import context
 
-from otel_agentguard.current import NOWHERE, SCOPE_KEY, Scope
+from otel_agentguard.current import NOWHERE, SCOPE_KEY, Scope, living
 from otel_agentguard.errors import ConfigError, RunAborted
 from otel_agentguard.events import Effect
 from otel_agentguard.findings import Limits
@@ -280,6 +280,8 @@ class _Plans:
         """Begin a call; None where it passes the guard."""
         ctx = context.get_current()
         here: Scope = ctx.get(SCOPE_KEY, NOWHERE)  # type: ignore[assignment]  # nobody else has this key
+        if here.run is not None and here.run.closed:
+            here = living(here)
         declaration = self._declaration
         if here.unguarded or not declaration.guard:
             guard.tell("unguarded", declaration.name)

@@ -295,6 +295,34 @@ def test_a_store_that_is_down_keeps_effects_from_happening_in_enforce(
     assert "store" in sink.failures
 
 
+@pytest.mark.parametrize("mode", ["enforce", "observe"])
+async def test_a_store_that_is_down_keeps_effects_of_coroutines_from_happening_in_enforce(
+    installing: Installing, bank: Bank, sink: RecordingSink, mode: str
+) -> None:
+    installing(mode=mode, store="sqlite:////nonexistent/folder/effects.db")
+
+    async with run("r"):
+        if mode == "enforce":
+            with pytest.raises(StoreError):
+                await bank.charge_later("i-1", 5)
+        else:
+            assert await bank.charge_later("i-1", 5) == "receipt 1"
+
+    assert len(bank.charged) == (mode == "observe")
+    assert "store" in sink.failures
+
+
+def test_effects_that_observe_could_not_record_are_counted_all_the_same(installing: Installing, bank: Bank) -> None:
+    guard = installing(mode="observe", store="sqlite:////nonexistent/folder/effects.db")
+
+    with run("r"):
+        bank.charge("i-1", 5)
+        bank.charge("i-2", 5)
+
+    labels = {"tool": "charge", "outcome": "executed"}
+    assert guard.registry.get_sample_value("agentguard_side_effects_total", labels) == 2
+
+
 def test_an_effect_and_its_record_can_be_one_transaction(guard: AgentGuard, tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "app.db")
     connection.execute("CREATE TABLE orders (number TEXT)")

@@ -348,6 +348,95 @@ def test_tools_and_a_plan_are_known_to_the_run(guard: AgentGuard, sink: Recordin
     assert event.steps == (plan[0],)
 
 
+@pytest.mark.parametrize("plan", [object(), 12])
+def test_a_plan_that_cannot_be_read_leaves_nobody_inside_of_the_run(
+    guard: AgentGuard, sink: RecordingSink, plan: object
+) -> None:
+    with pytest.raises(ConfigError, match="cannot read a plan"), run("r", plan=plan):
+        raise AssertionError("the run was entered")
+
+    assert scope().run_id is None
+    assert sink.closed == [("r", "failed", 0)]
+
+
+async def test_a_task_that_outlives_its_run_is_still_stopped(guard: AgentGuard) -> None:
+    ran = 0
+
+    @tool
+    async def poll() -> str:
+        nonlocal ran
+        ran += 1
+        return "same"
+
+    async def loop() -> None:
+        await left.wait()
+        for _ in range(100):
+            with contextlib.suppress(CallBlocked):
+                await poll()
+
+    left = asyncio.Event()
+    async with run("r"):
+        task = asyncio.create_task(loop())
+    left.set()
+
+    with pytest.raises(RunAborted):
+        await task
+    assert ran == 4
+
+
+async def test_a_task_that_outlives_a_stopped_run_is_stopped_with_it(guard: AgentGuard) -> None:
+    left = asyncio.Event()
+
+    async def late() -> None:
+        await left.wait()
+        look("something else")
+
+    with pytest.raises(RunAborted):
+        async with run("r"):
+            task = asyncio.create_task(late())
+            call_until_stopped()
+    left.set()
+
+    with pytest.raises(RunStopped):
+        await task
+
+
+async def test_a_task_that_outlives_its_run_does_no_side_effect_of_that_run_again(guard: AgentGuard) -> None:
+    sent: list[str] = []
+
+    @tool(effect=Effect.SIDE_EFFECT)
+    async def mail(to: str, *, idempotency_key: str) -> None:
+        sent.append(to)
+
+    async def late() -> None:
+        await left.wait()
+        await mail("customer")
+
+    left = asyncio.Event()
+    async with run("r"):
+        task = asyncio.create_task(late())
+        await mail("customer")
+    left.set()
+    await task
+
+    assert sent == ["customer"]
+
+
+async def test_a_run_begun_in_a_task_that_outlives_its_run_is_a_new_one(guard: AgentGuard) -> None:
+    left = asyncio.Event()
+
+    async def late() -> str:
+        await left.wait()
+        async with run() as inner:
+            return inner.run_id
+
+    async with run("r"):
+        task = asyncio.create_task(late())
+    left.set()
+
+    assert await task != "r"
+
+
 def test_tools_that_are_not_declared_are_refused() -> None:
     with pytest.raises(ConfigError, match="functions declared with @tool"):
         run("r", tools=[len])

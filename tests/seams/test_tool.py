@@ -316,6 +316,49 @@ def test_an_error_of_the_body_is_raised_unchanged(guard: AgentGuard, sink: Recor
     assert (call.outcome, call.result) == (Outcome.FAILED, "KeyError: 'gone'")
 
 
+class Odd(Exception):
+    """Nobody can print it."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+def test_an_error_that_nobody_can_print_is_raised_unchanged(guard: AgentGuard, sink: RecordingSink) -> None:
+    @tool
+    def fail() -> None:
+        raise Odd
+
+    with run("r"), pytest.raises(Odd):
+        fail()
+
+    (call,) = calls_of(sink)
+    assert (call.outcome, call.result) == (Outcome.FAILED, "Odd: <Odd>")
+
+
+def test_values_that_nobody_can_print_come_out_of_a_generator(guard: AgentGuard) -> None:
+    odd = Odd()
+
+    @tool
+    def items() -> Any:
+        yield odd
+        yield [odd]
+
+    with run("r"):
+        assert list(items()) == [odd, [odd]]
+
+
+def test_a_refusal_can_carry_a_result_that_nobody_can_print(guard: AgentGuard) -> None:
+    @tool
+    def item() -> object:
+        return {"odd": Odd()}
+
+    with run("r"), pytest.raises(CallBlocked):
+        for _ in range(9):
+            item()
+
+
 def test_a_call_that_keeps_failing_is_refused(guard: AgentGuard) -> None:
     @tool
     def fetch(key: str) -> str:

@@ -1,0 +1,152 @@
+"""Callers that are interrupted while the guard itself is busy: nothing of ours stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+
+from otel_agentguard import AgentGuard, Effect, Limits, RunAborted, run, tool
+from otel_agentguard.adapters.contract import TEXTS, ModelAnswer, ModelRequest, ToolRequest
+from otel_agentguard.adapters.models import ModelSeam
+from otel_agentguard.adapters.tools import ToolSeam
+from otel_agentguard.events import Outcome, ToolCall
+from otel_agentguard.findings import Action, Finding
+from otel_agentguard.testing import RecordingSink
+from tests.seams.conftest import Spans
+
+Call = Callable[[], Awaitable[Any]]
+
+
+async def never_answers(finding: Finding, proposed: Action) -> None:
+    await asyncio.Event().wait()
+
+
+def declared() -> Call:
+    @tool
+    async def look() -> str:
+        return "same"
+
+    return look
+
+
+def streamed() -> Call:
+    @tool
+    async def pieces() -> Any:
+        yield "same"
+
+    async def call() -> None:
+        async for _ in pieces():
+            pass
+
+    return call
+
+
+def side_effect() -> Call:
+    @tool(effect=Effect.SIDE_EFFECT)
+    async def mail(*, idempotency_key: str) -> str:
+        return "sent"
+
+    return mail
+
+
+def tool_of_a_framework() -> Call:
+    seam = ToolSeam(RunAborted)
+
+    async def body() -> str:
+        return "same"
+
+    return lambda: seam.call_async(lambda: ToolRequest(tool="look", arguments={}, call_id=None), TEXTS, body)
+
+
+def model_of_a_framework() -> Call:
+    seam = ModelSeam()
+
+    async def body(hints: str) -> str:
+        return "same"
+
+    return lambda: seam.call_async(
+        lambda: ModelRequest(model="m", messages=["same"]), lambda answer: ModelAnswer(content=answer), body
+    )
+
+
+KINDS = [declared, streamed, side_effect, tool_of_a_framework, model_of_a_framework]
+
+
+@pytest.mark.parametrize("make", KINDS, ids=lambda make: make.__name__)
+async def test_a_caller_that_gives_up_on_a_callback_is_in_its_own_span_again(
+    installing: Callable[..., AgentGuard], spans: Spans, make: Callable[[], Call]
+) -> None:
+    installing(on_finding=never_answers)
+    call = make()
+    tracer = trace.get_tracer("app")
+    calls = 0
+
+    with contextlib.suppress(RunAborted):
+        async with run("r"):
+            with tracer.start_as_current_span("mine") as mine:
+                for _ in range(6):
+                    calls += 1
+                    with contextlib.suppress(Exception):
+                        async with asyncio.timeout(0.02):
+                            await call()
+                    assert trace.get_current_span() is mine
+
+    assert len(spans.all()) == calls + 1
+    assert {span.parent.span_id for span in spans.all() if span.parent} == {mine.get_span_context().span_id}
+
+
+async def test_a_call_whose_caller_gives_up_before_it_begins_was_not_executed(
+    installing: Callable[..., AgentGuard], sink: RecordingSink
+) -> None:
+    installing(on_finding=never_answers, limits=Limits(hint=2, block=3, stop=9))
+    ran = 0
+
+    @tool
+    async def look() -> str:
+        nonlocal ran
+        ran += 1
+        return "same"
+
+    async with run("r"):
+        for _ in range(4):
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(0.02):
+                    await look()
+
+    outcomes = [event.outcome for event in sink.events if isinstance(event, ToolCall)]
+    assert len(outcomes) == 4
+    assert outcomes.count(Outcome.OK) == ran
+    assert set(outcomes) <= {Outcome.OK, Outcome.NOT_EXECUTED}
+
+
+async def test_a_caller_that_gives_up_on_a_slow_store_is_in_its_own_span_again(
+    installing: Callable[..., AgentGuard],
+    spans: Spans,
+    sink: RecordingSink,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    guard = installing(store=f"sqlite:///{tmp_path}/agentguard.db")
+    assert guard.guard is not None
+    assert guard.guard.dedup is not None
+    assert guard.guard.dedup.past is not None
+    answers = threading.Event()
+    store = guard.guard.dedup.past._store
+    monkeypatch.setattr(store, "calls", lambda *args, **kwargs: answers.wait(5) and [])
+
+    async with run("r"):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.02):
+                await declared()()
+        assert not trace.get_current_span().get_span_context().is_valid
+
+    answers.set()
+    assert [span.name for span in spans.all()] == ["execute_tool look"]
+    assert [event.outcome for event in sink.events if isinstance(event, ToolCall)] == [Outcome.NOT_EXECUTED]
