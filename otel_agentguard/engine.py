@@ -237,7 +237,7 @@ class Engine:
         return self._settle(run, event, asked, enforce=enforce, upcoming=True)
 
     def after(self, run: Run, event: Event, *, enforce: bool = True) -> Decision:
-        """Take in an event that has happened.
+        """Take in an event that has happened; of one that was interrupted nobody is asked.
 
         Returns:
             `STOP` where the run must end now; `HINT` where the model is to be told something.
@@ -247,7 +247,9 @@ class Engine:
         weighed = self._weigh_after(run, event)
         if weighed is None:
             return PASS
-        return self._settle(run, event, self._consult(run, weighed), enforce=enforce, upcoming=False)
+        interrupted = getattr(event, "outcome", None) is Outcome.UNKNOWN
+        asked = weighed if interrupted else self._consult(run, weighed)
+        return self._settle(run, event, asked, enforce=enforce, upcoming=False)
 
     async def after_async(self, run: Run, event: Event, *, enforce: bool = True) -> Decision:
         """`after`, awaiting the callbacks."""

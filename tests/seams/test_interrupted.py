@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -16,30 +16,40 @@ from otel_agentguard import AgentGuard, Effect, Limits, RunAborted, run, tool
 from otel_agentguard.adapters.contract import TEXTS, ModelAnswer, ModelRequest, ToolRequest
 from otel_agentguard.adapters.models import ModelSeam
 from otel_agentguard.adapters.tools import ToolSeam
-from otel_agentguard.events import Outcome, ToolCall
-from otel_agentguard.findings import Action, Finding
+from otel_agentguard.events import Event, Outcome, ToolCall
+from otel_agentguard.findings import Action, Finding, Kind, Severity
+from otel_agentguard.protocols import RunInfo
 from otel_agentguard.testing import RecordingSink
 from tests.seams.conftest import Spans
 
 Call = Callable[[], Awaitable[Any]]
+Body = Callable[[], Coroutine[Any, Any, str]]
 
 
 async def never_answers(finding: Finding, proposed: Action) -> None:
     await asyncio.Event().wait()
 
 
-def declared() -> Call:
+async def answers() -> str:
+    return "same"
+
+
+async def waits() -> str:
+    return await asyncio.Event().wait() or ""
+
+
+def declared(body: Body) -> Call:
     @tool
     async def look() -> str:
-        return "same"
+        return await body()
 
     return look
 
 
-def streamed() -> Call:
+def streamed(body: Body) -> Call:
     @tool
     async def pieces() -> Any:
-        yield "same"
+        yield await body()
 
     async def call() -> None:
         async for _ in pieces():
@@ -48,31 +58,23 @@ def streamed() -> Call:
     return call
 
 
-def side_effect() -> Call:
+def side_effect(body: Body) -> Call:
     @tool(effect=Effect.SIDE_EFFECT)
     async def mail(*, idempotency_key: str) -> str:
-        return "sent"
+        return await body()
 
     return mail
 
 
-def tool_of_a_framework() -> Call:
+def tool_of_a_framework(body: Body) -> Call:
     seam = ToolSeam(RunAborted)
-
-    async def body() -> str:
-        return "same"
-
     return lambda: seam.call_async(lambda: ToolRequest(tool="look", arguments={}, call_id=None), TEXTS, body)
 
 
-def model_of_a_framework() -> Call:
+def model_of_a_framework(body: Body) -> Call:
     seam = ModelSeam()
-
-    async def body(hints: str) -> str:
-        return "same"
-
     return lambda: seam.call_async(
-        lambda: ModelRequest(model="m", messages=["same"]), lambda answer: ModelAnswer(content=answer), body
+        lambda: ModelRequest(model="m", messages=["same"]), lambda answer: ModelAnswer(content=answer), lambda _: body()
     )
 
 
@@ -81,10 +83,10 @@ KINDS = [declared, streamed, side_effect, tool_of_a_framework, model_of_a_framew
 
 @pytest.mark.parametrize("make", KINDS, ids=lambda make: make.__name__)
 async def test_a_caller_that_gives_up_on_a_callback_is_in_its_own_span_again(
-    installing: Callable[..., AgentGuard], spans: Spans, make: Callable[[], Call]
+    installing: Callable[..., AgentGuard], spans: Spans, make: Callable[[Body], Call]
 ) -> None:
     installing(on_finding=never_answers)
-    call = make()
+    call = make(answers)
     tracer = trace.get_tracer("app")
     calls = 0
 
@@ -137,16 +139,58 @@ async def test_a_caller_that_gives_up_on_a_slow_store_is_in_its_own_span_again(
     assert guard.guard is not None
     assert guard.guard.dedup is not None
     assert guard.guard.dedup.past is not None
-    answers = threading.Event()
+    answered = threading.Event()
     store = guard.guard.dedup.past._store
-    monkeypatch.setattr(store, "calls", lambda *args, **kwargs: answers.wait(5) and [])
+    monkeypatch.setattr(store, "calls", lambda *args, **kwargs: answered.wait(5) and [])
 
     async with run("r"):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0.02):
-                await declared()()
+                await declared(answers)()
         assert not trace.get_current_span().get_span_context().is_valid
 
-    answers.set()
+    answered.set()
     assert [span.name for span in spans.all()] == ["execute_tool look"]
     assert [event.outcome for event in sink.events if isinstance(event, ToolCall)] == [Outcome.NOT_EXECUTED]
+
+
+class AlwaysFinds:
+    """A check that has something to say of every call."""
+
+    name = "always"
+
+    def open(self, run: RunInfo) -> AlwaysFinds:
+        return self
+
+    def before(self, event: Event) -> list[Finding]:
+        return []
+
+    def after(self, event: Event) -> list[Finding]:
+        return [
+            Finding(
+                check="always",
+                kind=Kind.LOOP,
+                severity=Severity.WARN,
+                step=event.step,
+                signature=b"always",
+                message="",
+                explanation="",
+                evidence=(event.step,),
+                count=1,
+            )
+        ]
+
+
+@pytest.mark.parametrize("make", KINDS, ids=lambda make: make.__name__)
+async def test_nobody_is_asked_about_a_call_that_was_cancelled(
+    installing: Callable[..., AgentGuard], make: Callable[[Body], Call], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installing(checks=[AlwaysFinds()], on_finding=never_answers)
+    monkeypatch.setattr("otel_agentguard.engine._wait_for", lambda answer: pytest.fail("the event loop was held up"))
+
+    async with run("r"):
+        task = asyncio.create_task(make(waits)())
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
