@@ -15,10 +15,10 @@ import logging
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TypeVar, cast
 from uuid import uuid4
 
 from otel_agentguard.config import Settings
@@ -369,40 +369,45 @@ class Engine:
     def _consult(self, run: Run, judged: list[_Judged]) -> list[_Judged]:
         if self._on_finding is None and self._approve is None:
             return judged
-        return [self._consulted(run, one) for one in judged]
-
-    def _consulted(self, run: Run, one: _Judged) -> _Judged:
-        if self._on_finding is not None and one.new:
-            answer = self._contained("on_finding", self._on_finding, one.finding, one.finding.action)
-            if inspect.isawaitable(answer):
-                answer = self._contained("on_finding", _wait_for, answer)
-            one = self._answered(run, one, answer)
-        approval = self._ask_person(run, one)
-        if inspect.isawaitable(approval):
-            approval = self._contained("approve", _wait_for, approval)
-        return self._approved(run, one, approval)
+        flow = self._consulting(run, judged)
+        answer: object = None
+        while True:
+            try:
+                where, awaited = flow.send(answer)
+            except StopIteration as end:
+                return cast("list[_Judged]", end.value)
+            answer = self._contained(where, _wait_for, awaited)
 
     async def _consult_async(self, run: Run, judged: list[_Judged]) -> list[_Judged]:
         if self._on_finding is None and self._approve is None:
             return judged
+        flow = self._consulting(run, judged)
+        answer: object = None
+        while True:
+            try:
+                where, awaited = flow.send(answer)
+            except StopIteration as end:
+                return cast("list[_Judged]", end.value)
+            try:
+                answer = await awaited
+            except Exception as exc:
+                self.failed(where, exc)
+                answer = None
+
+    def _consulting(
+        self, run: Run, judged: list[_Judged]
+    ) -> Generator[tuple[str, Awaitable[object]], object, list[_Judged]]:
+        """Ask the callbacks; what they give to be awaited is yielded, and its result sent back."""
         asked = []
         for one in judged:
             if self._on_finding is not None and one.new:
-                answer = self._contained("on_finding", self._on_finding, one.finding, one.finding.action)
+                answer: object = self._contained("on_finding", self._on_finding, one.finding, one.finding.action)
                 if inspect.isawaitable(answer):
-                    try:
-                        answer = await answer
-                    except Exception as exc:
-                        self.failed("on_finding", exc)
-                        answer = None
+                    answer = yield "on_finding", answer
                 one = self._answered(run, one, answer)
             approval = self._ask_person(run, one)
             if inspect.isawaitable(approval):
-                try:
-                    approval = await approval
-                except Exception as exc:
-                    self.failed("approve", exc)
-                    approval = None
+                approval = yield "approve", approval
             asked.append(self._approved(run, one, approval))
         return asked
 
