@@ -105,7 +105,7 @@ class DedupRun:
 
     def _note(self, call: ToolCall) -> None:
         if call.fingerprint is not None:
-            self._origins.put(call.fingerprint, Origin(call.step, mark_of(call.result_digest)))
+            self._origins.put(call.fingerprint, call.step, mark_of(call.result_digest))
         if call.outcome not in _HAPPENED or call.effect not in (*_CHANGES, Effect.UNKNOWN):
             return
         self._writes.append(_Write(call))

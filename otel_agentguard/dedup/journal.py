@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from otel_agentguard.dedup.cache import working_directory
 from otel_agentguard.dedup.resources import Resources, Seen
 from otel_agentguard.events import Effect, Event, Outcome, ToolCall
-from otel_agentguard.packed import Origin, PackedOutcomes, mark_of
+from otel_agentguard.packed import PackedOutcomes, mark_of
 from otel_agentguard.protocols import RunInfo
 
 MAX_READINGS = 256
@@ -81,7 +81,7 @@ class Journal:
         self._step = 0
         self._lock = threading.Lock()
         self._readings: OrderedDict[str, Reading] = OrderedDict()
-        self._firsts: PackedOutcomes | None = None
+        self._firsts = PackedOutcomes(MAX_CALLS)
         self._repeats: OrderedDict[bytes, Repeat] = OrderedDict()
 
     def take(self, call: ToolCall, names: Iterable[str], seen: dict[str, Seen | None]) -> None:
@@ -105,7 +105,7 @@ class Journal:
                 reading.last_step = call.step
                 reading.seen = seen.get(name, reading.seen)
             if call.fingerprint is not None and call.result_digest is not None and not call.refused:
-                self._repeat(call, call.fingerprint, call.result_digest)
+                self._repeat(call, call.fingerprint, mark_of(call.result_digest))
 
     def visit(self, name: str, *, purpose: str | None, summary: str | None, seen: Seen | None) -> bool:
         """Take in what the agent says of something that it read.
@@ -143,22 +143,20 @@ class Journal:
         self._readings.move_to_end(name)
         return reading
 
-    def _repeat(self, call: ToolCall, key: bytes, digest: bytes) -> None:
-        firsts = self._firsts
-        if firsts is None:
-            firsts = self._firsts = PackedOutcomes(MAX_CALLS)
-        mark = mark_of(digest)
+    def _repeat(self, call: ToolCall, key: bytes, mark: int) -> None:
+        """Count an answer, where it is the one that the call came to before."""
         repeat = self._repeats.get(key)
         if repeat is not None and repeat.mark == mark:
             repeat.count += 1
             repeat.last_step = call.step
             self._repeats.move_to_end(key)
             return
-        first = firsts.get(key)
+        first = self._firsts.put(key, call.step, mark)
         if first is None or first.mark != mark:
-            firsts.put(key, Origin(call.step, mark))
-            self._repeats.pop(key, None)
+            if repeat is not None:
+                del self._repeats[key]
             return
+        self._firsts.put(key, first.step, mark)
         self._repeats[key] = Repeat(call.tool, first.step, call.step, mark)
         if len(self._repeats) > MAX_REPEATS:
             self._repeats.popitem(last=False)
