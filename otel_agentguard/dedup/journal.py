@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from otel_agentguard.dedup.cache import working_directory
 from otel_agentguard.dedup.resources import Resources, Seen
-from otel_agentguard.events import Effect, Event, Outcome, ToolCall
+from otel_agentguard.events import NOT_EXECUTED, OK, Effect, Event, ToolCall
 from otel_agentguard.packed import PackedOutcomes, mark_of
 from otel_agentguard.protocols import RunInfo
 
@@ -97,7 +97,7 @@ class Journal:
             self.calls += 1
             if call.served_from in ("cache", "replay"):
                 self.saved += 1
-            elif not call.refused and call.outcome is not Outcome.NOT_EXECUTED:
+            elif not call.refused and call.outcome is not NOT_EXECUTED:
                 self.executed += 1
             for name in names:
                 reading = self._reading(name, call.step)
@@ -220,7 +220,7 @@ def read_by(call: ToolCall) -> tuple[str, ...]:
 
     Empty for a call that did not succeed, or that was not declared to read.
     """
-    if call.effect not in _READS or call.outcome is not Outcome.OK or call.refused:
+    if call.effect not in _READS or call.outcome is not OK or call.refused:
         return ()
     if call.touches is not None:
         return call.touches

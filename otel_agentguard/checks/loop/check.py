@@ -13,7 +13,7 @@ from otel_agentguard.checks.loop.marks import Marks
 from otel_agentguard.checks.loop.near import NEAR_ROWS, Near
 from otel_agentguard.checks.loop.subjects import Subjects, question_of
 from otel_agentguard.checks.loop.talk import Talk
-from otel_agentguard.events import Compaction, Event, Handoff, Message, ModelCall, Outcome, ToolCall, Turn
+from otel_agentguard.events import NOT_EXECUTED, OK, Compaction, Event, Handoff, Message, ModelCall, ToolCall, Turn
 from otel_agentguard.findings import CheckName, Finding, Severity
 from otel_agentguard.protocols import Embedder, RunInfo
 
@@ -113,9 +113,9 @@ class LoopRun:
     def _semantic(self, call: ToolCall, texts: Texts) -> Sequence[Finding]:
         if self._subjects is None or self._lookups is None or call.refused or call.served_from is not None:
             return ()
-        if not call.arguments or call.result_digest is None or call.outcome is Outcome.NOT_EXECUTED:
+        if not call.arguments or call.result_digest is None or call.outcome is NOT_EXECUTED:
             return ()
-        if call.outcome is Outcome.OK and (question := question_of(call)) is not None:
+        if call.outcome is OK and (question := question_of(call)) is not None:
             return self._subjects.after(call, question, texts)
         return self._lookups.after(call, texts)
 

@@ -11,7 +11,7 @@ from otel_agentguard import text
 from otel_agentguard.checks.loop.answers import Texts
 from otel_agentguard.checks.loop.asked import Asked, judged
 from otel_agentguard.checks.loop.marks import Marks
-from otel_agentguard.events import Effect, Outcome, ToolCall
+from otel_agentguard.events import OK, Effect, ToolCall
 from otel_agentguard.findings import Finding
 from otel_agentguard.protocols import RunInfo
 from otel_agentguard.reading import only_reads
@@ -61,7 +61,7 @@ class Lookups:
         """Take in a call that is over."""
         asked = texts.asked[:_ASKED_CHARS]
         error = None
-        if call.outcome is not Outcome.OK:
+        if call.outcome is not OK:
             if len(asked) > _FAILED_CHARS:
                 return ()
             error = _error_of(texts)

@@ -22,7 +22,7 @@ from otel_agentguard.checks.loop.changes import CHANGING
 from otel_agentguard.checks.loop.heard import Heard
 from otel_agentguard.checks.loop.likeness import Form, Likeness, changed_words, form_of, likeness
 from otel_agentguard.checks.loop.marks import Marks
-from otel_agentguard.events import Outcome, Similarity, ToolCall
+from otel_agentguard.events import NOT_EXECUTED, OK, Similarity, ToolCall
 from otel_agentguard.findings import CheckName, Finding, Kind, Limits, Severity
 from otel_agentguard.protocols import RunInfo
 from otel_agentguard.reading import surely_writes
@@ -124,7 +124,7 @@ class Near:
 
     def after(self, call: ToolCall, texts: Texts) -> Sequence[Finding]:
         """Take in a call with its result; asked before the exact layer notes its effect."""
-        if call.refused or call.served_from is not None or call.outcome is Outcome.NOT_EXECUTED:
+        if call.refused or call.served_from is not None or call.outcome is NOT_EXECUTED:
             return ()
         if call.result_digest is None or call.fingerprint is None or call.arguments is None:
             return ()
@@ -164,7 +164,7 @@ class Near:
 
     def _fails(self, call: ToolCall, texts: Texts) -> bool:
         """Whether a call failed, or says what an earlier failure said: behind a pipe the status is lost."""
-        if call.outcome is Outcome.OK:
+        if call.outcome is OK:
             return bool(self._errors) and hash((call.tool, texts.answer)) in self._errors
         if not text.is_short(texts.answer):
             self._errors[hash((call.tool, texts.answer))] = None
@@ -225,7 +225,7 @@ class Near:
         *,
         acknowledged: bool,
     ) -> _Member:
-        changed = self._marks.stir if call.outcome is not Outcome.OK else self._marks.doubt
+        changed = self._marks.stir if call.outcome is not OK else self._marks.doubt
         family.doubted = family.doubted or changed > family.step
         if self._marks.news > family.step:
             # Work went on in between: unrelated calls have nothing in common then, nor have acknowledged records.

@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from xxhash import xxh3_128_digest
 
 LONGEST_PERIOD = 16
+_MAX_EVENTS = 4 * LONGEST_PERIOD
+
+_Event = tuple[int, bytes, str, int]
+"""Token, key, agent and step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +39,10 @@ class Round:
 class Rounds:
     """Finds repetition in one stream of tokens; state of fixed size."""
 
-    __slots__ = ("_agents", "_excused", "_held", "_idle", "_keys", "_steps", "_tokens")
+    __slots__ = ("_events", "_excused", "_held", "_idle")
 
     def __init__(self) -> None:
-        self._tokens: list[int] = []
-        self._keys: list[bytes] = []
-        self._agents: list[str] = []
-        self._steps: list[int] = []
+        self._events: list[_Event] = []
         self._held = [0] * (LONGEST_PERIOD + 1)
         self._idle = True
         self._excused = False
@@ -56,29 +57,23 @@ class Rounds:
             step: Its step.
             known: Whether the token may have been seen before; False saves the comparison.
         """
-        tokens = self._tokens
+        events = self._events
         if known:
             held = self._held
-            length = len(tokens)
-            for period in range(1, min(LONGEST_PERIOD, length) + 1):
-                held[period] = held[period] + 1 if tokens[length - period] == token else 0
+            for period in range(1, min(LONGEST_PERIOD, len(events)) + 1):
+                held[period] = held[period] + 1 if events[-period][0] == token else 0
             self._idle = False
         elif not self._idle:
             self._held = [0] * (LONGEST_PERIOD + 1)
             self._idle = True
             self._excused = False
-        tokens.append(token)
-        self._keys.append(key)
-        self._agents.append(agent)
-        self._steps.append(step)
-        if len(tokens) >= 4 * LONGEST_PERIOD:
-            for ring in (tokens, self._keys, self._agents, self._steps):
-                del ring[:LONGEST_PERIOD]
+        events.append((token, key, agent, step))
+        if len(events) >= _MAX_EVENTS:
+            del events[:LONGEST_PERIOD]
 
     def clear(self) -> None:
         """Forget everything: what comes next begins the first round."""
-        for ring in (self._tokens, self._keys, self._agents, self._steps):
-            ring.clear()
+        self._events.clear()
         self._held = [0] * (LONGEST_PERIOD + 1)
         self._idle = True
         self._excused = False
@@ -112,19 +107,19 @@ class Rounds:
         """The token that an event of this key had one round ago."""
         for period in range(2, LONGEST_PERIOD + 1):
             if self._held[period] >= period and self._continues(period, key, agent):
-                return self._tokens[-period]
+                return self._events[-period][0]
         return None
 
     def _continues(self, period: int, key: bytes, agent: str) -> bool:
-        return len(self._keys) >= period and self._keys[-period] == key and self._agents[-period] == agent
+        return len(self._events) >= period and self._events[-period][1:3] == (key, agent)
 
     def _round(self, period: int, number: int) -> Round:
-        tokens = sorted(self._tokens[-period:])
-        span = min(len(self._steps), period * 2 + 1)
+        latest = self._events[-period:]
+        tokens = sorted([token for token, *_ in latest])
         return Round(
             period=period,
             number=number,
-            agents=frozenset(self._agents[-period:]),
-            evidence=tuple(self._steps[-span:]),
+            agents=frozenset([agent for _, _, agent, _ in latest]),
+            evidence=tuple([step for *_, step in self._events[-2 * period - 1 :]]),
             signature=xxh3_128_digest(repr(tokens).encode()),
         )
