@@ -91,16 +91,18 @@ class DedupRun:
 
     def after(self, event: Event) -> Sequence[Finding]:
         """Take in a call with its answer."""
-        if isinstance(event, Compaction):
-            self._compacted = event.step
-        if not isinstance(event, ToolCall) or event.refused or event.outcome is NOT_EXECUTED:
+        if not isinstance(event, ToolCall):
+            if isinstance(event, Compaction):
+                self._compacted = event.step
+            return ()
+        if event.refused or event.outcome is NOT_EXECUTED:
             return ()
         if event.served_from == "cache":
             stale = self._judge(event)
             return () if stale is None else (stale,)
         if event.served_from is not None:
             return ()
-        redundant = self._redundant(event)
+        redundant = self._redundant(event) if event.redundant else None
         self._note(event)
         return () if redundant is None else (redundant,)
 
@@ -138,7 +140,7 @@ class DedupRun:
         return found[0]
 
     def _redundant(self, call: ToolCall) -> Finding | None:
-        if not call.redundant or call.fingerprint is None:
+        if call.fingerprint is None:
             return None
         origin = self._origins.get(call.fingerprint)
         evidence = (call.step,) if origin is None else (origin.step, call.step)

@@ -93,7 +93,7 @@ class Calls:
             return ()
         if call.outcome is NOT_EXECUTED:
             return ()
-        self._changes.note_end(call)
+        self._marks.note_end(call)
         if key is None or call.result_digest is None:
             self._took_unknown(call)
             return ()
@@ -108,7 +108,7 @@ class Calls:
 
     def _took(self, call: ToolCall, key: bytes, digest: bytes, texts: Texts) -> Sequence[Finding]:
         (identity,) = first_64_bits(key)
-        token, before = self._past.take(identity, digest, call.agent, call.step)
+        before = self._past.take(identity, digest, call.agent, call.step)
         new = before is None or not before.known
         findings: Sequence[Finding] = ()
         streak = None
@@ -119,7 +119,7 @@ class Calls:
                 self._streaks.put(key, streak)
             findings = self._advance(call, streak, digest, texts, new=new)
             self._past.note_count(identity, streak.count, doubted=streak.doubted)
-        self._rounds.push(token, key, call.agent, call.step, known=not new)
+        self._rounds.push(key, digest, call.agent, call.step, known=not new)
         if call.effect is _WAIT:
             self._marks.wait = call.step
         if new:
@@ -296,13 +296,13 @@ class Calls:
         streak.note(call.step)
         call.repeats = streak.count - 1
         call.similarity = Similarity.EXACT
-        token = self._rounds.expected_token(key, call.agent)
-        if token is not None:
-            self._rounds.push(token, key, call.agent, call.step, known=True)
+        outcome = self._rounds.expected_outcome(key, call.agent)
+        if outcome is not None:
+            self._rounds.push(key, outcome, call.agent, call.step, known=True)
 
     def _took_unknown(self, call: ToolCall) -> None:
         self._changes.take_unknown(call)
-        self._rounds.push(call.step, b"", call.agent, call.step, known=False)
+        self._rounds.push(b"", b"%d" % call.step, call.agent, call.step, known=False)
         if call.fingerprint is not None and (streak := self._streaks.get(call.fingerprint)) is not None:
             streak.restart(call.step)
             streak.step = call.step

@@ -45,12 +45,6 @@ class Changes:
         if ended is not None and call.at_s is not None and call.at_s - ended >= self._wait_s:
             self._marks.wait = call.step
 
-    def note_end(self, call: ToolCall) -> None:
-        """Take in that a call is over, whatever it brought."""
-        marks = self._marks
-        marks.call = call.step
-        marks.ended_s = call.at_s if call.ended_s is None else call.ended_s
-
     def take_unknown(self, call: ToolCall) -> None:
         """Take in a call whose arguments or result nobody knows."""
         marks = self._marks

@@ -115,7 +115,7 @@ class LoopRun:
             return ()
         if not call.arguments or call.result_digest is None or call.outcome is NOT_EXECUTED:
             return ()
-        if call.outcome is OK and (question := question_of(call)) is not None:
+        if call.outcome is OK and (question := question_of(call, texts.strings)) is not None:
             return self._subjects.after(call, question, texts)
         return self._lookups.after(call, texts)
 

@@ -100,7 +100,7 @@ class Lookups:
 
     def _found(self, asked: str) -> None:
         """An answer said something: what was asked about is no longer sought in vain."""
-        if any(identifier in asked for identifier in self._identifiers):
+        if self._identifiers and any(identifier in asked for identifier in self._identifiers):
             for identifier in _identifiers(asked):
                 self._identifiers.pop(identifier, None)
 

@@ -139,7 +139,7 @@ class Near:
         if failing and family is None:
             family = self._adopt_textless(key, form, named, told)
         known, news = (_NOTHING_TOLD, 0) if family is None else (family.told, family.news)
-        tells_more = news < _MAX_NEWS and _tells_more(call, told - known)
+        tells_more = bool(told) and news < _MAX_NEWS and _tells_more(call, told - known)
         if family is None or tells_more or self._broken(family, failing=failing):
             self._keep(key, _First(call.step, form, named, call.fingerprint, _latest(told, known), news + tells_more))
             if not failing:
@@ -206,11 +206,15 @@ class Near:
         return self._marks.intent > family.step and not failing
 
     def _keep(self, key: tuple[str, bytes], family: _Family | _First) -> None:
-        self._forget(key)
-        self._families[key] = family
-        self._kept_chars += family.size
-        while len(self._families) > _MAX_FAMILIES or (self._kept_chars > _MAX_CHARS and len(self._families) > 1):
-            self._forget(next(iter(self._families)))
+        families = self._families
+        if key in families:
+            self._forget(key)
+        families[key] = family
+        chars = self._kept_chars + family.size
+        while len(families) > _MAX_FAMILIES or (chars > _MAX_CHARS and len(families) > 1):
+            _, oldest = families.popitem(last=False)
+            chars -= oldest.size
+        self._kept_chars = chars
 
     def _forget(self, key: tuple[str, bytes]) -> None:
         if (family := self._families.pop(key, None)) is not None:

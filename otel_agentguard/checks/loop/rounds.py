@@ -1,6 +1,6 @@
 """Rounds: whether the latest events repeat with some period, kept incrementally.
 
-For each period p one counter says for how many events in a row token[i] == token[i-p] has held; the
+For each period p one counter says for how many events in a row event[i] == event[i-p] has held; the
 first step of round n is reached when it has held for (n - 2) * p + 1 events.
 """
 
@@ -13,8 +13,8 @@ from xxhash import xxh3_128_digest
 LONGEST_PERIOD = 16
 _MAX_EVENTS = 4 * LONGEST_PERIOD
 
-_Event = tuple[int, bytes, str, int]
-"""Token, key, agent and step."""
+_Event = tuple[bytes, bytes, str, int]
+"""Key, outcome, agent and step; all but the step make it the same event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Round:
 
 
 class Rounds:
-    """Finds repetition in one stream of tokens; state of fixed size."""
+    """Finds repetition in one stream of events; state of fixed size."""
 
     __slots__ = ("_events", "_excused", "_held", "_idle")
 
@@ -47,27 +47,27 @@ class Rounds:
         self._idle = True
         self._excused = False
 
-    def push(self, token: int, key: bytes, agent: str, step: int, *, known: bool) -> None:
+    def push(self, key: bytes, outcome: bytes, agent: str, step: int, *, known: bool) -> None:
         """Take in the next event.
 
         Args:
-            token: Identity of event and outcome.
-            key: Identity of the event alone.
+            key: Identity of the event.
+            outcome: Identity of what it came to.
             agent: Whose event it is.
             step: Its step.
-            known: Whether the token may have been seen before; False saves the comparison.
+            known: Whether it may have come to this outcome before; False saves the comparison.
         """
         events = self._events
         if known:
             held = self._held
-            for period in range(1, min(LONGEST_PERIOD, len(events)) + 1):
-                held[period] = held[period] + 1 if events[-period][0] == token else 0
+            for period, (then, came_to, who, _) in enumerate(events[: -LONGEST_PERIOD - 1 : -1], 1):
+                held[period] = held[period] + 1 if then == key and came_to == outcome and who == agent else 0
             self._idle = False
         elif not self._idle:
             self._held = [0] * (LONGEST_PERIOD + 1)
             self._idle = True
             self._excused = False
-        events.append((token, key, agent, step))
+        events.append((key, outcome, agent, step))
         if len(events) >= _MAX_EVENTS:
             del events[:LONGEST_PERIOD]
 
@@ -103,23 +103,23 @@ class Rounds:
                 return self._round(period, held // period + 2)
         return None
 
-    def expected_token(self, key: bytes, agent: str) -> int | None:
-        """The token that an event of this key had one round ago."""
+    def expected_outcome(self, key: bytes, agent: str) -> bytes | None:
+        """What an event of this key came to one round ago."""
         for period in range(2, LONGEST_PERIOD + 1):
             if self._held[period] >= period and self._continues(period, key, agent):
-                return self._events[-period][0]
+                return self._events[-period][1]
         return None
 
     def _continues(self, period: int, key: bytes, agent: str) -> bool:
-        return len(self._events) >= period and self._events[-period][1:3] == (key, agent)
+        return len(self._events) >= period and self._events[-period][0] == key and self._events[-period][2] == agent
 
     def _round(self, period: int, number: int) -> Round:
         latest = self._events[-period:]
-        tokens = sorted([token for token, *_ in latest])
+        told_apart = sorted([event[:3] for event in latest])
         return Round(
             period=period,
             number=number,
             agents=frozenset([agent for _, _, agent, _ in latest]),
             evidence=tuple([step for *_, step in self._events[-2 * period - 1 :]]),
-            signature=xxh3_128_digest(repr(tokens).encode()),
+            signature=xxh3_128_digest(repr(told_apart).encode()),
         )

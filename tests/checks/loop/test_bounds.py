@@ -254,7 +254,7 @@ def test_the_past_of_a_call_survives_hundreds_of_others() -> None:
     for number in range(2, 1000):
         past.take(number * 0x9E3779B97F4A7C15 & (1 << 64) - 1, b"other", "bob", number)
 
-    _, before = past.take(1, b"same result....", "ann", 2000)
+    before = past.take(1, b"same result....", "ann", 2000)
 
     assert before is not None
     assert (before.step, before.count, before.same, before.known) == (1, 1, True, True)
@@ -266,8 +266,8 @@ def test_the_past_knows_an_outcome_that_is_not_the_latest() -> None:
     for step, outcome in enumerate((b"first...", b"second.."), 1):
         past.take(7, outcome, "ann", step)
 
-    _, before = past.take(7, b"first...", "ann", 3)
-    _, after = past.take(7, b"third...", "ann", 4)
+    before = past.take(7, b"first...", "ann", 3)
+    after = past.take(7, b"third...", "ann", 4)
 
     assert before is not None
     assert after is not None
@@ -279,7 +279,7 @@ def test_the_past_does_not_mind_more_steps_than_it_can_count() -> None:
     past = Past()
     past.take(7, b"outcome.", "ann", 50_000_000)
 
-    _, before = past.take(7, b"outcome.", "ann", 50_000_001)
+    before = past.take(7, b"outcome.", "ann", 50_000_001)
 
     assert before is not None
     assert before.step == (1 << 21) - 1
