@@ -188,10 +188,8 @@ class Journals:
         """An event is over. See `Sink`."""
         if not isinstance(event, ToolCall):
             return
-        names = read_by(event) if event.effect in _READS else ()
-        seen: dict[str, Seen | None] = {}
-        if names and event.served_from is None:
-            seen = {name: self.look(name) for name in names}
+        names = read_by(event)
+        seen = {name: self.look(name) for name in names} if names and event.served_from is None else {}
         self.of(run.run_id).take(event, names, seen)
 
     def visit(self, run: RunInfo, name: str, *, purpose: str | None = None, summary: str | None = None) -> bool:
@@ -228,9 +226,8 @@ def read_by(call: ToolCall) -> tuple[str, ...]:
     for value in (call.arguments or {}).values():
         if isinstance(value, str) and value and len(value) <= _MAX_NAME_CHARS and "\n" not in value:
             try:
-                found = os.stat(value)
+                if os.access(value, os.F_OK) and stat.S_ISREG(os.stat(value).st_mode):  # most texts name no file
+                    names.append(value)
             except (OSError, ValueError):
                 continue
-            if stat.S_ISREG(found.st_mode):
-                names.append(value)
     return tuple(names)
