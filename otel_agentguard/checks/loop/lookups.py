@@ -59,19 +59,19 @@ class Lookups:
 
     def after(self, call: ToolCall, texts: Texts) -> Sequence[Finding]:
         """Take in a call that is over."""
-        asked = texts.asked[:_ASKED_CHARS]
         error = None
+        silent = not texts.answer.strip()
         if call.outcome is not OK:
-            if len(asked) > _FAILED_CHARS:
+            if len(texts.asked) > _FAILED_CHARS:
                 return ()
             error = _error_of(texts)
-        elif not texts.answer.strip():
-            if not self._surely_reads(call):
-                return ()
-        elif not (text.is_empty_answer(texts.answer) or texts.echoes):
-            self._found(asked)
+        elif silent and not self._surely_reads(call):
             return ()
-        return self._sought(call, asked, error)
+        elif not (silent or text.is_empty_answer(texts.answer) or texts.echoes):
+            if self._identifiers:
+                self._found(texts.asked[:_ASKED_CHARS])
+            return ()
+        return self._sought(call, texts.asked[:_ASKED_CHARS], error)
 
     def _surely_reads(self, call: ToolCall) -> bool:
         """Whether silence is an empty answer; a command that changes something succeeds in silence."""
@@ -100,7 +100,7 @@ class Lookups:
 
     def _found(self, asked: str) -> None:
         """An answer said something: what was asked about is no longer sought in vain."""
-        if self._identifiers and any(identifier in asked for identifier in self._identifiers):
+        if any(identifier in asked for identifier in self._identifiers):
             for identifier in _identifiers(asked):
                 self._identifiers.pop(identifier, None)
 

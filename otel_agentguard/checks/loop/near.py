@@ -22,7 +22,7 @@ from otel_agentguard.checks.loop.changes import CHANGING
 from otel_agentguard.checks.loop.heard import Heard
 from otel_agentguard.checks.loop.likeness import Form, Likeness, changed_words, form_of, likeness
 from otel_agentguard.checks.loop.marks import Marks
-from otel_agentguard.events import NOT_EXECUTED, OK, Similarity, ToolCall
+from otel_agentguard.events import OK, Similarity, ToolCall
 from otel_agentguard.findings import CheckName, Finding, Kind, Limits, Severity
 from otel_agentguard.protocols import RunInfo
 from otel_agentguard.reading import surely_writes
@@ -123,10 +123,8 @@ class Near:
         self._heard = heard
 
     def after(self, call: ToolCall, texts: Texts) -> Sequence[Finding]:
-        """Take in a call with its result; asked before the exact layer notes its effect."""
-        if call.refused or call.served_from is not None or call.outcome is NOT_EXECUTED:
-            return ()
-        if call.result_digest is None or call.fingerprint is None or call.arguments is None:
+        """Take in a call that ran, with its result; asked before the exact layer notes its effect."""
+        if call.fingerprint is None or call.arguments is None:
             return ()
         failing = self._fails(call, texts)
         if not failing and call.effect in CHANGING:
@@ -175,7 +173,7 @@ class Near:
     def _outcome(self, call: ToolCall, texts: Texts, *, failing: bool) -> tuple[bytes, bytes]:
         """Identity of the outcome without the caller's own words; for failures with and without quoted names."""
         result = call.result
-        if call.result_digest is None or (isinstance(result, str) and len(result) > _MASKED_CHARS and not failing):
+        if not failing and isinstance(result, str) and len(result) > _MASKED_CHARS:
             return call.result_digest or b"", b""
         if failing and not texts.answer:
             return _TEXTLESS, b""
