@@ -20,7 +20,7 @@ from otel_agentguard import text, words
 from otel_agentguard.checks.loop.answers import LEFT_OUT, Texts, acknowledges
 from otel_agentguard.checks.loop.changes import CHANGING
 from otel_agentguard.checks.loop.heard import Heard
-from otel_agentguard.checks.loop.likeness import Form, Likeness, changed_words, form_of, likeness
+from otel_agentguard.checks.loop.likeness import Form, Likeness, changed_words, form_of, likeness, size_of
 from otel_agentguard.checks.loop.marks import Marks
 from otel_agentguard.events import OK, Similarity, ToolCall
 from otel_agentguard.findings import CheckName, Finding, Kind, Limits, Severity
@@ -62,7 +62,7 @@ class _First(NamedTuple):
     """The only call so far of one tool with one outcome.
 
     `told` holds the words that its error quotes, and those that earlier ones did; `news` is how often one of them
-    told something new.
+    told something new; `size` is how many characters are kept of it.
     """
 
     step: int
@@ -71,11 +71,7 @@ class _First(NamedTuple):
     kind: bytes
     told: frozenset[str] = _NOTHING_TOLD
     news: int = 0
-
-    @property
-    def size(self) -> int:
-        """Characters that are kept of it."""
-        return self.form.size
+    size: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -100,7 +96,7 @@ class _Family:
     @property
     def size(self) -> int:
         """Characters that are kept of it."""
-        return sum(member.form.size for member in self.members)
+        return sum(size_of(member.form) for member in self.members)
 
 
 class Near:
@@ -139,7 +135,8 @@ class Near:
         known, news = (_NOTHING_TOLD, 0) if family is None else (family.told, family.news)
         tells_more = bool(told) and news < _MAX_NEWS and _tells_more(call, told - known)
         if family is None or tells_more or self._broken(family, failing=failing):
-            self._keep(key, _First(call.step, form, named, call.fingerprint, _latest(told, known), news + tells_more))
+            told, news = _latest(told, known), news + tells_more
+            self._keep(key, _First(call.step, form, named, call.fingerprint, told, news, size_of(form)))
             if not failing:
                 self._heard.add(texts.answer, from_tool=True)
             return ()
@@ -182,7 +179,8 @@ class Near:
             return _digest(_only_words(_QUOTED.sub(" ", masked))) + b"!", _digest(_only_words(masked))
         if _says_back(texts):
             return _ECHO, b""
-        return _digest("\n".join(sorted(texts.bare.split("\n")))), b""
+        bare = texts.bare
+        return _digest("\n".join(sorted(bare.split("\n"))) if "\n" in bare else bare), b""
 
     def _adopt_textless(self, key: tuple[str, bytes], form: Form, named: bytes, told: frozenset[str]) -> _Family | None:
         """Continue a family whose failures had no text, where this call asks for the same thing."""
