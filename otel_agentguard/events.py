@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 
 class Effect(StrEnum):
@@ -33,6 +34,11 @@ class Outcome(StrEnum):
     DENIED = "denied"
     NOT_EXECUTED = "not_executed"
     UNKNOWN = "unknown"
+
+
+# What is asked of each call several times over: Python 3.11 looks a member of an enum up slowly.
+OK: Final = Outcome.OK
+NOT_EXECUTED: Final = Outcome.NOT_EXECUTED
 
 
 class Trigger(StrEnum):

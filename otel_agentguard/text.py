@@ -105,7 +105,7 @@ def text_of(value: object, limit: int = TEXT_LIMIT) -> str:
     white space.
     """
     if isinstance(value, str):
-        return _ends(value, limit)
+        return value if len(value) <= limit else _ends(value, limit)
     if isinstance(value, (bytes, bytearray)):
         if len(value) > 8 * limit:  # a character has at most four bytes
             value = b"\n".join((value[: 4 * limit], value[-4 * limit :]))

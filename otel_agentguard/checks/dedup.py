@@ -12,7 +12,7 @@ from xxhash import xxh3_128_digest
 from otel_agentguard import words
 from otel_agentguard.dedup.asking import asks_fresh
 from otel_agentguard.dedup.places import Places, places_of, written_by
-from otel_agentguard.events import Compaction, Effect, Event, Outcome, ToolCall
+from otel_agentguard.events import NOT_EXECUTED, Compaction, Effect, Event, Outcome, ToolCall
 from otel_agentguard.findings import Action, CheckName, Finding, Kind, Severity
 from otel_agentguard.packed import Origin, PackedOutcomes, mark_of
 from otel_agentguard.protocols import RunInfo
@@ -22,6 +22,7 @@ _MAX_WRITES = 256
 _MAX_ARGUMENTS = 8
 _KEPT_CHARS = 512
 _CHANGES = frozenset({Effect.WRITE, Effect.SIDE_EFFECT})
+_MAY_CHANGE = _CHANGES | {Effect.UNKNOWN}
 _STUB_CHARS = 200
 _STUB = re.compile(
     r"unchanged|not changed|no changes?\b|already (?:read|seen|shown|in (?:your |the )?context)"
@@ -90,25 +91,26 @@ class DedupRun:
 
     def after(self, event: Event) -> Sequence[Finding]:
         """Take in a call with its answer."""
-        if isinstance(event, Compaction):
-            self._compacted = event.step
-        if not isinstance(event, ToolCall) or event.refused or event.outcome is Outcome.NOT_EXECUTED:
+        if not isinstance(event, ToolCall):
+            if isinstance(event, Compaction):
+                self._compacted = event.step
+            return ()
+        if event.refused or event.outcome is NOT_EXECUTED:
             return ()
         if event.served_from == "cache":
             stale = self._judge(event)
             return () if stale is None else (stale,)
         if event.served_from is not None:
             return ()
-        redundant = self._redundant(event)
+        redundant = self._redundant(event) if event.redundant else None
         self._note(event)
         return () if redundant is None else (redundant,)
 
     def _note(self, call: ToolCall) -> None:
         if call.fingerprint is not None:
-            self._origins.put(call.fingerprint, Origin(call.step, mark_of(call.result_digest)))
-        if call.outcome not in _HAPPENED or call.effect not in (*_CHANGES, Effect.UNKNOWN):
-            return
-        self._writes.append(_Write(call))
+            self._origins.put(call.fingerprint, call.step, mark_of(call.result_digest))
+        if call.effect in _MAY_CHANGE and call.outcome in _HAPPENED:
+            self._writes.append(_Write(call))
 
     def _judge(self, call: ToolCall) -> Finding | None:
         """A finding where an answer from a cache cannot be true any more."""
@@ -138,7 +140,7 @@ class DedupRun:
         return found[0]
 
     def _redundant(self, call: ToolCall) -> Finding | None:
-        if not call.redundant or call.fingerprint is None:
+        if call.fingerprint is None:
             return None
         origin = self._origins.get(call.fingerprint)
         evidence = (call.step,) if origin is None else (origin.step, call.step)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from otel_agentguard.dedup.cache import working_directory
 from otel_agentguard.dedup.resources import Resources, Seen
-from otel_agentguard.events import Effect, Event, Outcome, ToolCall
-from otel_agentguard.packed import Origin, PackedOutcomes, mark_of
+from otel_agentguard.events import NOT_EXECUTED, OK, Effect, Event, ToolCall
+from otel_agentguard.packed import PackedOutcomes, mark_of
 from otel_agentguard.protocols import RunInfo
 
 MAX_READINGS = 256
@@ -81,7 +81,7 @@ class Journal:
         self._step = 0
         self._lock = threading.Lock()
         self._readings: OrderedDict[str, Reading] = OrderedDict()
-        self._firsts: PackedOutcomes | None = None
+        self._firsts = PackedOutcomes(MAX_CALLS)
         self._repeats: OrderedDict[bytes, Repeat] = OrderedDict()
 
     def take(self, call: ToolCall, names: Iterable[str], seen: dict[str, Seen | None]) -> None:
@@ -97,7 +97,7 @@ class Journal:
             self.calls += 1
             if call.served_from in ("cache", "replay"):
                 self.saved += 1
-            elif not call.refused and call.outcome is not Outcome.NOT_EXECUTED:
+            elif not call.refused and call.outcome is not NOT_EXECUTED:
                 self.executed += 1
             for name in names:
                 reading = self._reading(name, call.step)
@@ -105,7 +105,7 @@ class Journal:
                 reading.last_step = call.step
                 reading.seen = seen.get(name, reading.seen)
             if call.fingerprint is not None and call.result_digest is not None and not call.refused:
-                self._repeat(call, call.fingerprint, call.result_digest)
+                self._repeat(call, call.fingerprint, mark_of(call.result_digest))
 
     def visit(self, name: str, *, purpose: str | None, summary: str | None, seen: Seen | None) -> bool:
         """Take in what the agent says of something that it read.
@@ -143,22 +143,20 @@ class Journal:
         self._readings.move_to_end(name)
         return reading
 
-    def _repeat(self, call: ToolCall, key: bytes, digest: bytes) -> None:
-        firsts = self._firsts
-        if firsts is None:
-            firsts = self._firsts = PackedOutcomes(MAX_CALLS)
-        mark = mark_of(digest)
+    def _repeat(self, call: ToolCall, key: bytes, mark: int) -> None:
+        """Count an answer, where it is the one that the call came to before."""
         repeat = self._repeats.get(key)
         if repeat is not None and repeat.mark == mark:
             repeat.count += 1
             repeat.last_step = call.step
             self._repeats.move_to_end(key)
             return
-        first = firsts.get(key)
+        first = self._firsts.put(key, call.step, mark)
         if first is None or first.mark != mark:
-            firsts.put(key, Origin(call.step, mark))
-            self._repeats.pop(key, None)
+            if repeat is not None:
+                del self._repeats[key]
             return
+        self._firsts.put(key, first.step, mark)
         self._repeats[key] = Repeat(call.tool, first.step, call.step, mark)
         if len(self._repeats) > MAX_REPEATS:
             self._repeats.popitem(last=False)
@@ -190,10 +188,8 @@ class Journals:
         """An event is over. See `Sink`."""
         if not isinstance(event, ToolCall):
             return
-        names = read_by(event) if event.effect in _READS else ()
-        seen: dict[str, Seen | None] = {}
-        if names and event.served_from is None:
-            seen = {name: self.look(name) for name in names}
+        names = read_by(event)
+        seen = {name: self.look(name) for name in names} if names and event.served_from is None else {}
         self.of(run.run_id).take(event, names, seen)
 
     def visit(self, run: RunInfo, name: str, *, purpose: str | None = None, summary: str | None = None) -> bool:
@@ -222,7 +218,7 @@ def read_by(call: ToolCall) -> tuple[str, ...]:
 
     Empty for a call that did not succeed, or that was not declared to read.
     """
-    if call.effect not in _READS or call.outcome is not Outcome.OK or call.refused:
+    if call.effect not in _READS or call.outcome is not OK or call.refused:
         return ()
     if call.touches is not None:
         return call.touches
@@ -230,9 +226,8 @@ def read_by(call: ToolCall) -> tuple[str, ...]:
     for value in (call.arguments or {}).values():
         if isinstance(value, str) and value and len(value) <= _MAX_NAME_CHARS and "\n" not in value:
             try:
-                found = os.stat(value)
+                if os.access(value, os.F_OK) and stat.S_ISREG(os.stat(value).st_mode):  # most texts name no file
+                    names.append(value)
             except (OSError, ValueError):
                 continue
-            if stat.S_ISREG(found.st_mode):
-                names.append(value)
     return tuple(names)

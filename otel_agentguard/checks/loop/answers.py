@@ -52,7 +52,7 @@ class Texts:
         if bare is None:
             bare = self.answer
             for value in self.strings:
-                if _MIN_CHARS <= len(value) <= len(bare) and value in bare:
+                if value in bare and len(value) >= _MIN_CHARS:
                     bare = bare.replace(value, LEFT_OUT)
             self._bare = bare
         return bare
@@ -70,10 +70,9 @@ class Texts:
         """Whether a longer answer says little but the caller's own words."""
         echoes = self._echoes
         if echoes is None:
-            answer, strings = self.answer, self.strings
-            echoes = _ECHO_WORDS < len(answer) <= _ECHO_CHARS
-            echoes = echoes and len(answer) <= _ECHO_TIMES * sum([len(value) for value in strings])
-            echoes = self._echoes = echoes and _echoes(answer, self.asked[:_ECHO_CHARS])
+            chars = len(self.answer)
+            echoes = chars <= _ECHO_TIMES * sum(map(len, self.strings)) and _ECHO_WORDS < chars <= _ECHO_CHARS
+            echoes = self._echoes = echoes and _echoes(self.answer, self.asked[:_ECHO_CHARS])
         return echoes
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from otel_agentguard.events import Outcome, ToolCall
+from otel_agentguard.events import NOT_EXECUTED, ToolCall
 
 _MAX_OPEN = 256
 
@@ -36,7 +36,7 @@ class Attempts:
         """Whether this call, which is over, counts as an attempt."""
         first = self._ends_first(key, call.step)
         batch = call.batch
-        if batch is None or call.outcome is Outcome.NOT_EXECUTED:
+        if batch is None or call.outcome is NOT_EXECUTED:
             return first
         if batch != self._batch:
             self._batch = batch

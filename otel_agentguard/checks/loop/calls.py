@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from otel_agentguard import text, words
 from otel_agentguard.checks.loop.answers import Texts
@@ -13,11 +14,13 @@ from otel_agentguard.checks.loop.marks import Marks
 from otel_agentguard.checks.loop.past import Before, Past
 from otel_agentguard.checks.loop.rounds import Round, Rounds
 from otel_agentguard.checks.loop.streaks import Streak, Streaks
-from otel_agentguard.events import Effect, Outcome, Similarity, ToolCall
+from otel_agentguard.events import NOT_EXECUTED, OK, Effect, Outcome, Similarity, ToolCall
 from otel_agentguard.findings import CheckName, Finding, Kind, Limits, Severity
+from otel_agentguard.packed import first_64_bits
 from otel_agentguard.protocols import RunInfo
 
 _ALWAYS_NEW = frozenset({Effect.WAIT, Effect.GENERATOR, Effect.CURSOR})
+_WAIT: Final = Effect.WAIT
 _PACED = frozenset({Effect.WAIT, Effect.GENERATOR})
 _CHANGING_GRADES = (Grade.NUMBERS, Grade.ALIKE)
 _CHANGED = {
@@ -88,9 +91,9 @@ class Calls:
         if call.refused:
             self._attempted(call)
             return ()
-        if call.outcome is Outcome.NOT_EXECUTED:
+        if call.outcome is NOT_EXECUTED:
             return ()
-        self._changes.note_end(call)
+        self._marks.note_end(call)
         if key is None or call.result_digest is None:
             self._took_unknown(call)
             return ()
@@ -104,8 +107,8 @@ class Calls:
         return self._took(call, key, call.result_digest, texts)
 
     def _took(self, call: ToolCall, key: bytes, digest: bytes, texts: Texts) -> Sequence[Finding]:
-        identity = int.from_bytes(key[:8], "little")
-        token, before = self._past.take(identity, digest, call.agent, call.step)
+        (identity,) = first_64_bits(key)
+        before = self._past.take(identity, digest, call.agent, call.step)
         new = before is None or not before.known
         findings: Sequence[Finding] = ()
         streak = None
@@ -116,8 +119,8 @@ class Calls:
                 self._streaks.put(key, streak)
             findings = self._advance(call, streak, digest, texts, new=new)
             self._past.note_count(identity, streak.count, doubted=streak.doubted)
-        self._rounds.push(token, key, call.agent, call.step, known=not new)
-        if call.effect is Effect.WAIT:
+        self._rounds.push(key, digest, call.agent, call.step, known=not new)
+        if call.effect is _WAIT:
             self._marks.wait = call.step
         if new:
             graded = streak is not None and streak.grade is not Grade.NEW
@@ -156,7 +159,7 @@ class Calls:
         )
         call.redundant = idle and digest == streak.digest
         back_to_back = marks.news <= streak.step
-        always_new = call.effect in _ALWAYS_NEW or (call.effect in CHANGING and call.outcome is Outcome.OK)
+        always_new = call.effect in _ALWAYS_NEW or (call.effect in CHANGING and call.outcome is OK)
         compared = not always_new and (digest != streak.digest or streak.answer is None)
         answer = Answer(digest, texts, streak.answer) if compared else None
         if broken:
@@ -214,7 +217,7 @@ class Calls:
             note = words.repeated_failure(first, count, denied=row == "denied")
             what = f"{call.tool} failed the same way {count} times"
         else:
-            empty = call.outcome is Outcome.OK and text.is_empty_answer(text.text_of(call.result))
+            empty = call.outcome is OK and text.is_empty_answer(text.text_of(call.result))
             note = words.repeated_call(first, count, changed=_CHANGED[streak.grade], empty=empty)
             what = f"{call.tool} gave the same result {count} times"
         evidence = tuple(streak.evidence) if streak.evidence[-1] == call.step else (*streak.evidence, call.step)
@@ -293,13 +296,13 @@ class Calls:
         streak.note(call.step)
         call.repeats = streak.count - 1
         call.similarity = Similarity.EXACT
-        token = self._rounds.expected_token(key, call.agent)
-        if token is not None:
-            self._rounds.push(token, key, call.agent, call.step, known=True)
+        outcome = self._rounds.expected_outcome(key, call.agent)
+        if outcome is not None:
+            self._rounds.push(key, outcome, call.agent, call.step, known=True)
 
     def _took_unknown(self, call: ToolCall) -> None:
         self._changes.take_unknown(call)
-        self._rounds.push(call.step, b"", call.agent, call.step, known=False)
+        self._rounds.push(b"", b"%d" % call.step, call.agent, call.step, known=False)
         if call.fingerprint is not None and (streak := self._streaks.get(call.fingerprint)) is not None:
             streak.restart(call.step)
             streak.step = call.step

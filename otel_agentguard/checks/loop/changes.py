@@ -7,12 +7,13 @@ from xxhash import xxh3_128_digest
 from otel_agentguard import text
 from otel_agentguard.checks.loop.answers import Texts
 from otel_agentguard.checks.loop.marks import Marks
-from otel_agentguard.events import Effect, Outcome, ToolCall
-from otel_agentguard.packed import PackedMap
+from otel_agentguard.events import OK, Effect, ToolCall
+from otel_agentguard.packed import PackedMap, first_64_bits
 from otel_agentguard.protocols import RunInfo
 from otel_agentguard.reading import Form, form_of
 
 CHANGING = frozenset({Effect.WRITE, Effect.SIDE_EFFECT})
+_MAY_CHANGE = CHANGING | {Effect.UNKNOWN}
 _MAX_ANSWERS = 512
 _MAX_TELLERS = 64
 _TELLING_CHARS = 200
@@ -44,15 +45,10 @@ class Changes:
         if ended is not None and call.at_s is not None and call.at_s - ended >= self._wait_s:
             self._marks.wait = call.step
 
-    def note_end(self, call: ToolCall) -> None:
-        """Take in that a call is over, whatever it brought."""
-        self._marks.call = call.step
-        self._marks.ended_s = call.ended_s if call.ended_s is not None else call.at_s
-
     def take_unknown(self, call: ToolCall) -> None:
         """Take in a call whose arguments or result nobody knows."""
         marks = self._marks
-        if call.effect in CHANGING and call.outcome is Outcome.OK:
+        if call.effect in CHANGING and call.outcome is OK:
             marks.write = call.step
         elif call.effect is Effect.UNKNOWN:
             marks.doubt = call.step
@@ -70,16 +66,8 @@ class Changes:
         """
         marks = self._marks
         says_nothing = self._says_nothing(call.result, key, digest, texts)
-        does = self._does(call)
-        if call.outcome is Outcome.OK:
-            if does is Form.WRITES:
-                marks.write = call.step
-            elif does is Form.UNSURE:
-                stirs = self._may_change(call, texts, says_nothing=says_nothing)
-                if stirs:
-                    marks.stir = call.step
-                if stirs or not says_nothing:
-                    marks.doubt = call.step
+        if call.effect in _MAY_CHANGE and call.outcome is OK:
+            self._note_change(call, texts, says_nothing=says_nothing)
         if not (says_nothing or graded) or marks.write == call.step:
             marks.news = call.step
             self._run.progress += 1
@@ -87,6 +75,17 @@ class Changes:
     def changes(self, call: ToolCall) -> bool:
         """Whether the call itself changes something: made again it is a second effect, not an idle repeat."""
         return self._does(call) is Form.WRITES
+
+    def _note_change(self, call: ToolCall, texts: Texts, *, says_nothing: bool) -> None:
+        does = self._does(call)
+        if does is Form.WRITES:
+            self._marks.write = call.step
+        elif does is Form.UNSURE:
+            stirs = self._may_change(call, texts, says_nothing=says_nothing)
+            if stirs:
+                self._marks.stir = call.step
+            if stirs or not says_nothing:
+                self._marks.doubt = call.step
 
     def _does(self, call: ToolCall) -> Form:
         effect = call.effect
@@ -103,8 +102,9 @@ class Changes:
             bare = texts.bare
             if bare is not answer:
                 digest = xxh3_128_digest(bare.encode("utf-8", "surrogatepass"))
+        (answered,) = first_64_bits(digest)
         asked = key & _32_BITS
-        first = self._answers.put(int.from_bytes(digest[:8], "little"), asked, replace=False)
+        first = self._answers.put(answered, asked, replace=False)
         return first is not None and first != asked
 
     def _may_change(self, call: ToolCall, texts: Texts, *, says_nothing: bool) -> bool:

@@ -13,7 +13,7 @@ from otel_agentguard.checks.loop.marks import Marks
 from otel_agentguard.checks.loop.near import NEAR_ROWS, Near
 from otel_agentguard.checks.loop.subjects import Subjects, question_of
 from otel_agentguard.checks.loop.talk import Talk
-from otel_agentguard.events import Compaction, Event, Handoff, Message, ModelCall, Outcome, ToolCall, Turn
+from otel_agentguard.events import NOT_EXECUTED, OK, Compaction, Event, Handoff, Message, ModelCall, ToolCall, Turn
 from otel_agentguard.findings import CheckName, Finding, Severity
 from otel_agentguard.protocols import Embedder, RunInfo
 
@@ -47,6 +47,7 @@ class LoopRun:
     __slots__ = (
         "_asks_late",
         "_calls",
+        "_compares",
         "_conversation",
         "_heard",
         "_lookups",
@@ -67,6 +68,7 @@ class LoopRun:
         semantic = run.settings.hints_at("semantic")
         self._subjects = Subjects(run, self._marks, self._heard, embedder) if semantic else None
         self._lookups = Lookups(run, self._marks) if semantic else None
+        self._compares = semantic or self._near is not None
         self._asks_late = hasattr(embedder, "prepare")
         self._prompts: set[int] = set()
 
@@ -101,21 +103,24 @@ class LoopRun:
     def _take_call(self, call: ToolCall) -> Sequence[Finding]:
         """The exact layer comes last because it notes what the call changed; its findings win."""
         texts = Texts(call)
-        near = self._near.after(call, texts) if self._near is not None else ()
-        semantic = self._semantic(call, texts) if self._subjects is not None else ()
+        alike = self._compare(call, texts) if self._compares else ()
         exact = self._calls.after(call, texts)
-        if not near and not semantic:
+        if not alike or any(finding.severity is not Severity.INFO for finding in exact):
             return exact
-        if any(finding.severity is not Severity.INFO for finding in exact):
-            return exact
-        return [*exact, *(near or semantic)]
+        return [*exact, *alike]
+
+    def _compare(self, call: ToolCall, texts: Texts) -> Sequence[Finding]:
+        """What the layers say that compare the answers of calls that ran; both take in each of them."""
+        if call.refused or call.served_from is not None or call.outcome is NOT_EXECUTED or call.result_digest is None:
+            return ()
+        near = self._near.after(call, texts) if self._near is not None else ()
+        semantic = self._semantic(call, texts) if call.arguments else ()
+        return near or semantic
 
     def _semantic(self, call: ToolCall, texts: Texts) -> Sequence[Finding]:
-        if self._subjects is None or self._lookups is None or call.refused or call.served_from is not None:
+        if self._subjects is None or self._lookups is None:
             return ()
-        if not call.arguments or call.result_digest is None or call.outcome is Outcome.NOT_EXECUTED:
-            return ()
-        if call.outcome is Outcome.OK and (question := question_of(call)) is not None:
+        if call.outcome is OK and (question := question_of(call, texts.strings)) is not None:
             return self._subjects.after(call, question, texts)
         return self._lookups.after(call, texts)
 

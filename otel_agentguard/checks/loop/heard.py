@@ -21,10 +21,12 @@ class Heard:
     def add(self, content: str, *, from_tool: bool) -> None:
         """Note a result of a tool, or a text of a person or an agent."""
         content = content[:_TEXT_CHARS]
-        self._texts.append((content, from_tool))
-        self._chars += len(content)
-        while self._chars > _MAX_CHARS or len(self._texts) > _MAX_TEXTS:
-            self._chars -= len(self._texts.pop(0)[0])
+        texts = self._texts
+        texts.append((content, from_tool))
+        chars = self._chars + len(content)
+        while chars > _MAX_CHARS or len(texts) > _MAX_TEXTS:
+            chars -= len(texts.pop(0)[0])
+        self._chars = chars
 
     def told(self, values: Collection[str], *, by_tools: bool = False) -> bool:
         """Whether all these values came up before, so that whoever uses them works on a list.

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from functools import lru_cache
-from typing import NamedTuple
 
 from rapidfuzz import fuzz
 
@@ -51,29 +50,26 @@ class Likeness(IntEnum):
     OTHER = 3
 
 
-class Form(NamedTuple):
-    """Arguments as they are compared.
-
-    Attributes:
-        fields: Texts by name, cut to their first 2,000 characters.
-        size: Characters of all fields.
-    """
-
-    fields: dict[str, str]
-    size: int
+Form = dict[str, str]
+"""Arguments as they are compared: texts by name, cut to their first 2,000 characters."""
 
 
 def form_of(arguments: Mapping[str, object]) -> Form:
     """The comparable form of arguments."""
-    fields = {}
+    form: Form = {}
     for name, value in arguments.items():
         if isinstance(value, str):
-            fields[name] = value[:_FIELD_CHARS]
+            form[name] = value[:_FIELD_CHARS]
         elif type(value) is int:
-            fields[name] = str(value)
+            form[name] = str(value)
         else:
-            fields[name] = text.text_of(value, _FIELD_CHARS)
-    return Form(fields, sum(map(len, fields.values())))
+            form[name] = text.text_of(value, _FIELD_CHARS)
+    return form
+
+
+def size_of(form: Form) -> int:
+    """Characters of all fields."""
+    return sum(map(len, form.values()))
 
 
 def is_prose(value: str) -> bool:
@@ -91,21 +87,20 @@ def likeness(one: Form, other: Form, *, failing: bool) -> Likeness:
         failing: Both calls failed. Then free text beside equal identifying arguments does not
             matter: whatever was asked, the same thing could not be had.
     """
-    left, right = one.fields, other.fields
-    if left == right:
+    if one == other:
         return Likeness.WORDS
-    differing = [name for name, value in right.items() if left.get(name) != value]
-    differing += [name for name in left if name not in right]
+    differing = [name for name, value in other.items() if one.get(name) != value]
+    differing += [name for name in one if name not in other]
     if len(differing) > 1:
-        differing.sort(key=lambda name: len(right.get(name, "")), reverse=True)
-    equal = left.keys() & right.keys() - set(differing)
-    if failing and equal and any(left[name] for name in equal):
-        differing = [name for name in differing if not (is_prose(left.get(name, "")) or is_prose(right.get(name, "")))]
+        differing.sort(key=lambda name: len(other.get(name, "")), reverse=True)
+    equal = one.keys() & other.keys() - set(differing)
+    if failing and equal and any(one[name] for name in equal):
+        differing = [name for name in differing if not (is_prose(one.get(name, "")) or is_prose(other.get(name, "")))]
         if not differing:
             return Likeness.WORDS
     likest = Likeness.WORDS
     for name in differing:
-        likest = max(likest, _texts(left.get(name, ""), right.get(name, "")))
+        likest = max(likest, _texts(one.get(name, ""), other.get(name, "")))
         if likest is Likeness.OTHER:
             break
     return likest
@@ -113,9 +108,8 @@ def likeness(one: Form, other: Form, *, failing: bool) -> Likeness:
 
 def changed_words(one: Form, other: Form) -> set[str]:
     """Words of the later call that the earlier one did not have."""
-    left, right = one.fields, other.fields
-    known = set(" ".join(left.values()).split())
-    come = set(" ".join([value for name, value in right.items() if left.get(name) != value]).split()) - known
+    known = set(" ".join(one.values()).split())
+    come = set(" ".join([value for name, value in other.items() if one.get(name) != value]).split()) - known
     return set(_words(come)).difference(_words(known))
 
 

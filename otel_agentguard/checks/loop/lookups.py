@@ -11,7 +11,7 @@ from otel_agentguard import text
 from otel_agentguard.checks.loop.answers import Texts
 from otel_agentguard.checks.loop.asked import Asked, judged
 from otel_agentguard.checks.loop.marks import Marks
-from otel_agentguard.events import Effect, Outcome, ToolCall
+from otel_agentguard.events import OK, Effect, ToolCall
 from otel_agentguard.findings import Finding
 from otel_agentguard.protocols import RunInfo
 from otel_agentguard.reading import only_reads
@@ -59,19 +59,19 @@ class Lookups:
 
     def after(self, call: ToolCall, texts: Texts) -> Sequence[Finding]:
         """Take in a call that is over."""
-        asked = texts.asked[:_ASKED_CHARS]
         error = None
-        if call.outcome is not Outcome.OK:
-            if len(asked) > _FAILED_CHARS:
+        silent = not texts.answer.strip()
+        if call.outcome is not OK:
+            if len(texts.asked) > _FAILED_CHARS:
                 return ()
             error = _error_of(texts)
-        elif not texts.answer.strip():
-            if not self._surely_reads(call):
-                return ()
-        elif not (text.is_empty_answer(texts.answer) or texts.echoes):
-            self._found(asked)
+        elif silent and not self._surely_reads(call):
             return ()
-        return self._sought(call, asked, error)
+        elif not (silent or text.is_empty_answer(texts.answer) or texts.echoes):
+            if self._identifiers:
+                self._found(texts.asked[:_ASKED_CHARS])
+            return ()
+        return self._sought(call, texts.asked[:_ASKED_CHARS], error)
 
     def _surely_reads(self, call: ToolCall) -> bool:
         """Whether silence is an empty answer; a command that changes something succeeds in silence."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from otel_agentguard.events import ToolCall
+
 
 @dataclass(slots=True, eq=False)
 class Marks:
@@ -30,3 +32,8 @@ class Marks:
     news: int = 0
     call: int = 0
     ended_s: float | None = None
+
+    def note_end(self, call: ToolCall) -> None:
+        """Take in that a call is over, whatever it brought."""
+        self.call = call.step
+        self.ended_s = call.at_s if call.ended_s is None else call.ended_s

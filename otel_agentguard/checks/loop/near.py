@@ -20,9 +20,9 @@ from otel_agentguard import text, words
 from otel_agentguard.checks.loop.answers import LEFT_OUT, Texts, acknowledges
 from otel_agentguard.checks.loop.changes import CHANGING
 from otel_agentguard.checks.loop.heard import Heard
-from otel_agentguard.checks.loop.likeness import Form, Likeness, changed_words, form_of, likeness
+from otel_agentguard.checks.loop.likeness import Form, Likeness, changed_words, form_of, likeness, size_of
 from otel_agentguard.checks.loop.marks import Marks
-from otel_agentguard.events import Outcome, Similarity, ToolCall
+from otel_agentguard.events import OK, Similarity, ToolCall
 from otel_agentguard.findings import CheckName, Finding, Kind, Limits, Severity
 from otel_agentguard.protocols import RunInfo
 from otel_agentguard.reading import surely_writes
@@ -62,7 +62,7 @@ class _First(NamedTuple):
     """The only call so far of one tool with one outcome.
 
     `told` holds the words that its error quotes, and those that earlier ones did; `news` is how often one of them
-    told something new.
+    told something new; `size` is how many characters are kept of it.
     """
 
     step: int
@@ -71,11 +71,7 @@ class _First(NamedTuple):
     kind: bytes
     told: frozenset[str] = _NOTHING_TOLD
     news: int = 0
-
-    @property
-    def size(self) -> int:
-        """Characters that are kept of it."""
-        return self.form.size
+    size: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -100,7 +96,7 @@ class _Family:
     @property
     def size(self) -> int:
         """Characters that are kept of it."""
-        return sum(member.form.size for member in self.members)
+        return sum(size_of(member.form) for member in self.members)
 
 
 class Near:
@@ -123,10 +119,8 @@ class Near:
         self._heard = heard
 
     def after(self, call: ToolCall, texts: Texts) -> Sequence[Finding]:
-        """Take in a call with its result; asked before the exact layer notes its effect."""
-        if call.refused or call.served_from is not None or call.outcome is Outcome.NOT_EXECUTED:
-            return ()
-        if call.result_digest is None or call.fingerprint is None or call.arguments is None:
+        """Take in a call that ran, with its result; asked before the exact layer notes its effect."""
+        if call.fingerprint is None or call.arguments is None:
             return ()
         failing = self._fails(call, texts)
         if not failing and call.effect in CHANGING:
@@ -139,9 +133,10 @@ class Near:
         if failing and family is None:
             family = self._adopt_textless(key, form, named, told)
         known, news = (_NOTHING_TOLD, 0) if family is None else (family.told, family.news)
-        tells_more = news < _MAX_NEWS and _tells_more(call, told - known)
+        tells_more = bool(told) and news < _MAX_NEWS and _tells_more(call, told - known)
         if family is None or tells_more or self._broken(family, failing=failing):
-            self._keep(key, _First(call.step, form, named, call.fingerprint, _latest(told, known), news + tells_more))
+            told, news = _latest(told, known), news + tells_more
+            self._keep(key, _First(call.step, form, named, call.fingerprint, told, news, size_of(form)))
             if not failing:
                 self._heard.add(texts.answer, from_tool=True)
             return ()
@@ -164,7 +159,7 @@ class Near:
 
     def _fails(self, call: ToolCall, texts: Texts) -> bool:
         """Whether a call failed, or says what an earlier failure said: behind a pipe the status is lost."""
-        if call.outcome is Outcome.OK:
+        if call.outcome is OK:
             return bool(self._errors) and hash((call.tool, texts.answer)) in self._errors
         if not text.is_short(texts.answer):
             self._errors[hash((call.tool, texts.answer))] = None
@@ -175,7 +170,7 @@ class Near:
     def _outcome(self, call: ToolCall, texts: Texts, *, failing: bool) -> tuple[bytes, bytes]:
         """Identity of the outcome without the caller's own words; for failures with and without quoted names."""
         result = call.result
-        if call.result_digest is None or (isinstance(result, str) and len(result) > _MASKED_CHARS and not failing):
+        if not failing and isinstance(result, str) and len(result) > _MASKED_CHARS:
             return call.result_digest or b"", b""
         if failing and not texts.answer:
             return _TEXTLESS, b""
@@ -184,7 +179,8 @@ class Near:
             return _digest(_only_words(_QUOTED.sub(" ", masked))) + b"!", _digest(_only_words(masked))
         if _says_back(texts):
             return _ECHO, b""
-        return _digest("\n".join(sorted(texts.bare.split("\n")))), b""
+        bare = texts.bare
+        return _digest("\n".join(sorted(bare.split("\n"))) if "\n" in bare else bare), b""
 
     def _adopt_textless(self, key: tuple[str, bytes], form: Form, named: bytes, told: frozenset[str]) -> _Family | None:
         """Continue a family whose failures had no text, where this call asks for the same thing."""
@@ -206,11 +202,15 @@ class Near:
         return self._marks.intent > family.step and not failing
 
     def _keep(self, key: tuple[str, bytes], family: _Family | _First) -> None:
-        self._forget(key)
-        self._families[key] = family
-        self._kept_chars += family.size
-        while len(self._families) > _MAX_FAMILIES or (self._kept_chars > _MAX_CHARS and len(self._families) > 1):
-            self._forget(next(iter(self._families)))
+        families = self._families
+        if key in families:
+            self._forget(key)
+        families[key] = family
+        chars = self._kept_chars + family.size
+        while len(families) > _MAX_FAMILIES or (chars > _MAX_CHARS and len(families) > 1):
+            _, oldest = families.popitem(last=False)
+            chars -= oldest.size
+        self._kept_chars = chars
 
     def _forget(self, key: tuple[str, bytes]) -> None:
         if (family := self._families.pop(key, None)) is not None:
@@ -225,7 +225,7 @@ class Near:
         *,
         acknowledged: bool,
     ) -> _Member:
-        changed = self._marks.stir if call.outcome is not Outcome.OK else self._marks.doubt
+        changed = self._marks.stir if call.outcome is not OK else self._marks.doubt
         family.doubted = family.doubted or changed > family.step
         if self._marks.news > family.step:
             # Work went on in between: unrelated calls have nothing in common then, nor have acknowledged records.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from xxhash import xxh3_64_intdigest
 
-from otel_agentguard.packed import PackedMap, PackedSet
+from otel_agentguard.packed import PackedMap, PackedSet, first_32_bits
 
 _MAX_CALLS = 2048
 _MAX_OUTCOMES = 1024
@@ -28,7 +28,7 @@ _SPREAD = 0x9E3779B97F4A7C15
 _64_BITS = (1 << 64) - 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Before:
     """The latest time of a call before this one.
 
@@ -63,7 +63,7 @@ class Past:
         self._outcomes = PackedSet(_MAX_OUTCOMES)
         self._agents: dict[str, int] = {}
 
-    def take(self, key: int, digest: bytes, agent: str, step: int) -> tuple[int, Before | None]:
+    def take(self, key: int, digest: bytes, agent: str, step: int) -> Before | None:
         """Note a call with its outcome.
 
         Args:
@@ -73,23 +73,22 @@ class Past:
             step: Its step.
 
         Returns:
-            Identity of agent, call and outcome together, and the time before; None for the first time.
+            The time before; None for the first time.
         """
         who = self._agents.get(agent)
         if who is None:
             who = self.who(agent)
-        outcome = int.from_bytes(digest[:4], "little") & _OUTCOME_MASK
-        token = (key ^ outcome * _SPREAD) & _64_BITS
+        outcome = first_32_bits(digest)[0] & _OUTCOME_MASK
         held = outcome << _OUTCOME_AT | _ONCE | (step if step < _LAST_STEP else _LAST_STEP) << _AGENT_BITS | who
         earlier = self._latest.put(key, held)
         if earlier is None:
-            return who << 64 | token, None
+            return None
         latest = earlier >> _OUTCOME_AT
         known = same = latest == outcome
         if not same:
-            self._outcomes.add((key ^ latest * _SPREAD) & _64_BITS)
-            known = token in self._outcomes
-        before = Before(
+            self._outcomes.add(_together(key, latest))
+            known = _together(key, outcome) in self._outcomes
+        return Before(
             step=earlier >> _AGENT_BITS & _LAST_STEP,
             who=earlier & _AGENT_MASK,
             count=earlier >> _COUNT_AT & _MAX_COUNT,
@@ -97,7 +96,6 @@ class Past:
             same=same,
             known=known,
         )
-        return who << 64 | token, before
 
     def note_count(self, key: int, count: int, *, doubted: bool) -> None:
         """Note how often the call that was just taken has come to its outcome in a row."""
@@ -119,3 +117,8 @@ class Past:
     def size_bytes(self) -> int:
         """Bytes that the tables take."""
         return self._latest.size_bytes + self._outcomes.size_bytes
+
+
+def _together(key: int, outcome: int) -> int:
+    """64 bits that tell a call with an outcome from others."""
+    return (key ^ outcome * _SPREAD) & _64_BITS

@@ -1,6 +1,6 @@
 """Rounds: whether the latest events repeat with some period, kept incrementally.
 
-For each period p one counter says for how many events in a row token[i] == token[i-p] has held; the
+For each period p one counter says for how many events in a row event[i] == event[i-p] has held; the
 first step of round n is reached when it has held for (n - 2) * p + 1 events.
 """
 
@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from xxhash import xxh3_128_digest
 
 LONGEST_PERIOD = 16
+_MAX_EVENTS = 4 * LONGEST_PERIOD
+
+_Event = tuple[bytes, bytes, str, int]
+"""Key, outcome, agent and step; all but the step make it the same event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,52 +37,43 @@ class Round:
 
 
 class Rounds:
-    """Finds repetition in one stream of tokens; state of fixed size."""
+    """Finds repetition in one stream of events; state of fixed size."""
 
-    __slots__ = ("_agents", "_excused", "_held", "_idle", "_keys", "_steps", "_tokens")
+    __slots__ = ("_events", "_excused", "_held", "_idle")
 
     def __init__(self) -> None:
-        self._tokens: list[int] = []
-        self._keys: list[bytes] = []
-        self._agents: list[str] = []
-        self._steps: list[int] = []
+        self._events: list[_Event] = []
         self._held = [0] * (LONGEST_PERIOD + 1)
         self._idle = True
         self._excused = False
 
-    def push(self, token: int, key: bytes, agent: str, step: int, *, known: bool) -> None:
+    def push(self, key: bytes, outcome: bytes, agent: str, step: int, *, known: bool) -> None:
         """Take in the next event.
 
         Args:
-            token: Identity of event and outcome.
-            key: Identity of the event alone.
+            key: Identity of the event.
+            outcome: Identity of what it came to.
             agent: Whose event it is.
             step: Its step.
-            known: Whether the token may have been seen before; False saves the comparison.
+            known: Whether it may have come to this outcome before; False saves the comparison.
         """
-        tokens = self._tokens
+        events = self._events
         if known:
             held = self._held
-            length = len(tokens)
-            for period in range(1, min(LONGEST_PERIOD, length) + 1):
-                held[period] = held[period] + 1 if tokens[length - period] == token else 0
+            for period, (then, came_to, who, _) in enumerate(events[: -LONGEST_PERIOD - 1 : -1], 1):
+                held[period] = held[period] + 1 if then == key and came_to == outcome and who == agent else 0
             self._idle = False
         elif not self._idle:
             self._held = [0] * (LONGEST_PERIOD + 1)
             self._idle = True
             self._excused = False
-        tokens.append(token)
-        self._keys.append(key)
-        self._agents.append(agent)
-        self._steps.append(step)
-        if len(tokens) >= 4 * LONGEST_PERIOD:
-            for ring in (tokens, self._keys, self._agents, self._steps):
-                del ring[:LONGEST_PERIOD]
+        events.append((key, outcome, agent, step))
+        if len(events) >= _MAX_EVENTS:
+            del events[:LONGEST_PERIOD]
 
     def clear(self) -> None:
         """Forget everything: what comes next begins the first round."""
-        for ring in (self._tokens, self._keys, self._agents, self._steps):
-            ring.clear()
+        self._events.clear()
         self._held = [0] * (LONGEST_PERIOD + 1)
         self._idle = True
         self._excused = False
@@ -108,23 +103,23 @@ class Rounds:
                 return self._round(period, held // period + 2)
         return None
 
-    def expected_token(self, key: bytes, agent: str) -> int | None:
-        """The token that an event of this key had one round ago."""
+    def expected_outcome(self, key: bytes, agent: str) -> bytes | None:
+        """What an event of this key came to one round ago."""
         for period in range(2, LONGEST_PERIOD + 1):
             if self._held[period] >= period and self._continues(period, key, agent):
-                return self._tokens[-period]
+                return self._events[-period][1]
         return None
 
     def _continues(self, period: int, key: bytes, agent: str) -> bool:
-        return len(self._keys) >= period and self._keys[-period] == key and self._agents[-period] == agent
+        return len(self._events) >= period and self._events[-period][0] == key and self._events[-period][2] == agent
 
     def _round(self, period: int, number: int) -> Round:
-        tokens = sorted(self._tokens[-period:])
-        span = min(len(self._steps), period * 2 + 1)
+        latest = self._events[-period:]
+        told_apart = sorted([event[:3] for event in latest])
         return Round(
             period=period,
             number=number,
-            agents=frozenset(self._agents[-period:]),
-            evidence=tuple(self._steps[-span:]),
-            signature=xxh3_128_digest(repr(tokens).encode()),
+            agents=frozenset([agent for _, _, agent, _ in latest]),
+            evidence=tuple([step for *_, step in self._events[-2 * period - 1 :]]),
+            signature=xxh3_128_digest(repr(told_apart).encode()),
         )

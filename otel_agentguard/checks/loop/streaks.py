@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from otel_agentguard.checks.loop.answers import Texts
 from otel_agentguard.checks.loop.grades import Answer, Grade
 from otel_agentguard.checks.loop.marks import Marks
-from otel_agentguard.events import Outcome
+from otel_agentguard.events import OK, Outcome
 
 _MAX_STREAKS = 64
 _MAX_EVIDENCE = 8
@@ -59,7 +59,7 @@ class Streak:
     @property
     def failing(self) -> bool:
         """Whether the latest outcome is a failure."""
-        return self.outcome is not Outcome.OK
+        return self.outcome is not OK
 
     def broken_by(self, marks: Marks) -> bool:
         """Whether something since the last time could have changed the outcome."""

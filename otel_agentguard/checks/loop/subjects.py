@@ -191,7 +191,7 @@ class Subjects:
 
     def before(self, call: ToolCall) -> None:
         """Let a late embedder find the meaning of a question while its call runs."""
-        if self._prepare is None or (asked := question_of(call)) is None:
+        if self._prepare is None or (asked := question_of(call, Texts(call).strings)) is None:
             return
         if self._lexically(_Question(asked)) is None:
             self._prepare([asked])
@@ -282,22 +282,26 @@ class Subjects:
         return [number / length for number in numbers] if length else None
 
 
-def question_of(call: ToolCall) -> str | None:
+def question_of(call: ToolCall, strings: Sequence[str]) -> str | None:
     """The free text among the arguments of a call that only asks, and what else it asks for.
 
     Its beginning, which tells the subject; with numbers and short values, since page 2 is not page 3.
+
+    Args:
+        call: The call.
+        strings: The texts among its arguments.
     """
-    if not call.arguments or call.effect not in _ASKS:
+    if call.effect not in _ASKS:
         return None
-    prose: list[str] = []
-    beside: list[str] = []
-    for value in call.arguments.values():
-        if isinstance(value, str):
-            (prose if _is_question(value) else beside).append(value)
-        elif type(value) is int:
-            beside.append(str(value))
+    prose = [value for value in strings if _is_question(value)]
     if not prose or (call.effect is Effect.UNKNOWN and surely_writes(call.arguments)):
         return None
+    beside: list[str] = []
+    for value in (call.arguments or {}).values():
+        if type(value) is int:
+            beside.append(str(value))
+        elif isinstance(value, str) and value not in prose:
+            beside.append(value)
     return " ".join([*(value for value in beside if len(value) <= _VALUE_CHARS), *prose])[:_QUESTION_CHARS]
 
 

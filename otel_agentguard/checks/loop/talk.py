@@ -117,7 +117,7 @@ class Talk:
     def _push(self, event: Event, key: bytes) -> Round | None:
         self._forget_if_acted()
         self._last = event.step
-        self._rounds.push(hash((event.agent, key)), key, event.agent, event.step, known=True)
+        self._rounds.push(key, b"", event.agent, event.step, known=True)
         self._formal = [*self._formal[1 - LONGEST_PERIOD :], _is_formal(event)]
         seen = self._rounds.current()
         return seen if seen is not None and self._counts(seen) else None
