@@ -39,6 +39,8 @@ class Outcome(StrEnum):
 # What is asked of each call several times over: Python 3.11 looks a member of an enum up slowly.
 OK: Final = Outcome.OK
 NOT_EXECUTED: Final = Outcome.NOT_EXECUTED
+SIDE_EFFECT: Final = Effect.SIDE_EFFECT
+UNKNOWN_EFFECT: Final = Effect.UNKNOWN
 
 
 class Trigger(StrEnum):

@@ -14,7 +14,7 @@ from opentelemetry.util.types import AttributeValue
 from otel_agentguard.adapters.contract import Carrier, ModelAnswer, ModelRequest
 from otel_agentguard.current import Scope, scope, within
 from otel_agentguard.errors import RunAborted, RunStopped
-from otel_agentguard.events import ModelCall, Outcome
+from otel_agentguard.events import OK, ModelCall, Outcome
 from otel_agentguard.fingerprint import digest
 from otel_agentguard.guard import Guard, installed
 from otel_agentguard.runs import Decision, Run
@@ -338,7 +338,7 @@ class ModelStep(Step):
     def took(self, read: Callable[[R], ModelAnswer], answer: R) -> None:
         """Take in the answer."""
         event = self.event
-        event.outcome = Outcome.OK
+        event.outcome = OK
         event.ended_s = self.guard.engine.now_s()
         try:
             told = read(answer)

@@ -13,7 +13,7 @@ from otel_agentguard.current import Scope, scope, within
 from otel_agentguard.dedup.dedup import Dedup
 from otel_agentguard.dedup.rules import Answer, NotKept, Rule, rule_for
 from otel_agentguard.errors import CallBlocked, RunAborted, RunStopped
-from otel_agentguard.events import Effect, Outcome, ToolCall
+from otel_agentguard.events import OK, Effect, Outcome, ToolCall
 from otel_agentguard.findings import Finding
 from otel_agentguard.fingerprint import call_digest, result_digest
 from otel_agentguard.guard import Guard, installed
@@ -205,7 +205,7 @@ class FrameworkCall(HandedOn):
         except Exception as exc:
             self.guard.engine.failed("adapter", exc)
             value, failed, known = Reading(None, known=False)
-        call.outcome = Outcome.FAILED if failed else Outcome.OK
+        call.outcome = Outcome.FAILED if failed else OK
         call.result = value
         call.result_known = known and call.result_digest is not None
         return True
@@ -262,7 +262,7 @@ class FrameworkCall(HandedOn):
         content = {}
         if self.call.arguments is not None:
             content[GEN_AI_TOOL_CALL_ARGUMENTS] = self.guard.content(self.call.arguments)
-        if self.call.outcome is Outcome.OK and self.call.result_known:
+        if self.call.outcome is OK and self.call.result_known:
             content[GEN_AI_TOOL_CALL_RESULT] = self.guard.content(self.call.result)
         return content
 

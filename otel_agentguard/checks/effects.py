@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from otel_agentguard.events import Crash, Effect, Event, Outcome, Resume, ToolCall, Turn
+from otel_agentguard.events import SIDE_EFFECT, UNKNOWN_EFFECT, Crash, Effect, Event, Outcome, Resume, ToolCall, Turn
 from otel_agentguard.findings import Action, CheckName, Finding, Kind, Severity
 from otel_agentguard.fingerprint import digest
 from otel_agentguard.protocols import RunInfo
@@ -21,6 +22,7 @@ from otel_agentguard.words import effect_again, steps
 
 _MAX_EFFECTS = 512
 _PROSE_WORDS = 3
+_WRITE: Final = Effect.WRITE
 _NOT_RUN = frozenset({Outcome.NOT_EXECUTED, Outcome.DENIED})
 
 
@@ -82,7 +84,7 @@ class EffectsRun:
         return ()
 
     def _concerns(self, call: ToolCall) -> bool:
-        if call.effect is not Effect.SIDE_EFFECT or call.claimed or call.served_from is not None:
+        if call.effect is not SIDE_EFFECT or call.claimed or call.served_from is not None:
             return False
         spec = self._run.tools.get(call.tool)
         return (
@@ -95,7 +97,7 @@ class EffectsRun:
             call.again = self._earlier(call, key) is not None
             if call.outcome is not Outcome.FAILED:
                 self._remember(call, key)
-        elif call.effect is Effect.WRITE or (call.effect is Effect.UNKNOWN and form_of(call.arguments) is Form.WRITES):
+        elif call.effect is _WRITE or (call.effect is UNKNOWN_EFFECT and form_of(call.arguments) is Form.WRITES):
             self._took_write(call)
 
     def _remember(self, call: ToolCall, key: bytes) -> None:

@@ -8,7 +8,7 @@ import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from otel_agentguard import words
 from otel_agentguard.dedup.asked import Asked, Known, Parts
@@ -27,6 +27,7 @@ T = TypeVar("T")
 
 _MAX_RUNS = 20_000
 _TRIES = 3
+_MISS: Final = Source.MISS
 
 
 class Answers:
@@ -186,7 +187,7 @@ class Answers:
         key = call.fingerprint, folder
         known = self._runs.get(run.run_id) or self._open(run.run_id)
         fresh = fresh or asks_fresh(call.arguments)
-        entry, missed = None, Source.MISS
+        entry, missed = None, _MISS
         value: Any = None
         try:
             if keeps and not fresh:

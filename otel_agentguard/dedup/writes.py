@@ -7,7 +7,7 @@ from collections import OrderedDict
 from otel_agentguard.dedup.cache import working_directory
 from otel_agentguard.dedup.generations import Generations, Key
 from otel_agentguard.dedup.resources import Resources
-from otel_agentguard.events import Effect, Outcome, ToolCall
+from otel_agentguard.events import NOT_EXECUTED, UNKNOWN_EFFECT, Effect, ToolCall
 from otel_agentguard.reading import only_reads
 
 _MAX_BEGUN = 1_024
@@ -47,7 +47,7 @@ class Writes:
         """A call is over, whether its beginning was told or not, and however it ended."""
         if self._end(id(call)) or call.refused or call.served_from is not None:
             return
-        if call.outcome is Outcome.NOT_EXECUTED:
+        if call.outcome is NOT_EXECUTED:
             return
         keys, writes = self._written(call, dry=dry)
         if writes:
@@ -56,7 +56,7 @@ class Writes:
     def _written(self, call: ToolCall, *, dry: bool) -> tuple[tuple[Key, ...] | None, bool]:
         """What a call may write, None for anything; and whether it may write at all."""
         effect = call.effect
-        if effect in _QUIET or (effect is Effect.UNKNOWN and dry and only_reads(call.arguments)):
+        if effect in _QUIET or (effect is UNKNOWN_EFFECT and dry and only_reads(call.arguments)):
             return None, False
         if effect in _SCOPED and call.touches:
             folder = working_directory()

@@ -15,7 +15,7 @@ from otel_agentguard.current import Scope
 from otel_agentguard.dedup.rules import rule_for
 from otel_agentguard.effects.calls import EffectSpec
 from otel_agentguard.errors import CallBlocked
-from otel_agentguard.events import Effect, Outcome, ToolCall
+from otel_agentguard.events import OK, SIDE_EFFECT, Outcome, ToolCall
 from otel_agentguard.fingerprint import call_digest, result_digest
 from otel_agentguard.guard import Guard
 from otel_agentguard.runs import PASS, Decision
@@ -90,7 +90,7 @@ class ToolPlan:
             ttl_s=declaration.ttl_s if own.ttl_s is None else own.ttl_s,
             cache=declaration.cache if own.cache is None else own.cache,
         )
-        if self.effect is Effect.SIDE_EFFECT:
+        if self.effect is SIDE_EFFECT:
             guard.declare_side_effect(declaration.name)
 
     def call(self, agent: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ToolCall:
@@ -115,7 +115,7 @@ class ToolPlan:
             effect=self.effect,
             touches=self._touched(arguments) if callable(self._touches) else self._touches,
             scope=scoped,
-            claimed=self.effect is Effect.SIDE_EFFECT,
+            claimed=self.effect is SIDE_EFFECT,
         )
 
     def attributes(self, agent: str) -> Attributes:
@@ -208,7 +208,7 @@ class ToolStep(Step):
     def succeeded(self, value: object) -> None:
         """Take in what the body returned."""
         call = self.call
-        call.outcome = Outcome.OK
+        call.outcome = OK
         call.ended_s = self.guard.engine.now_s()
         try:
             call.result_digest = result_digest(False, value, on_fallback=self.plan.on_opaque)
@@ -288,7 +288,7 @@ class ToolStep(Step):
         content = {}
         if self.call.arguments is not None:
             content[GEN_AI_TOOL_CALL_ARGUMENTS] = self.guard.content(self.call.arguments)
-        if self.call.outcome is Outcome.OK:
+        if self.call.outcome is OK:
             content[GEN_AI_TOOL_CALL_RESULT] = self.guard.content(self.call.result)
         return content
 

@@ -7,7 +7,7 @@ from xxhash import xxh3_128_digest
 from otel_agentguard import text
 from otel_agentguard.checks.loop.answers import Texts
 from otel_agentguard.checks.loop.marks import Marks
-from otel_agentguard.events import OK, Effect, ToolCall
+from otel_agentguard.events import OK, UNKNOWN_EFFECT, Effect, ToolCall
 from otel_agentguard.packed import PackedMap, first_64_bits
 from otel_agentguard.protocols import RunInfo
 from otel_agentguard.reading import Form, form_of
@@ -50,7 +50,7 @@ class Changes:
         marks = self._marks
         if call.effect in CHANGING and call.outcome is OK:
             marks.write = call.step
-        elif call.effect is Effect.UNKNOWN:
+        elif call.effect is UNKNOWN_EFFECT:
             marks.doubt = call.step
         marks.news = call.step
 
@@ -89,7 +89,7 @@ class Changes:
 
     def _does(self, call: ToolCall) -> Form:
         effect = call.effect
-        if effect is Effect.UNKNOWN:
+        if effect is UNKNOWN_EFFECT:
             return form_of(call.arguments) if self._dry_commands else Form.UNSURE
         return Form.WRITES if effect in CHANGING else Form.READS
 

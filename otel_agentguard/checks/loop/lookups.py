@@ -11,7 +11,7 @@ from otel_agentguard import text
 from otel_agentguard.checks.loop.answers import Texts
 from otel_agentguard.checks.loop.asked import Asked, judged
 from otel_agentguard.checks.loop.marks import Marks
-from otel_agentguard.events import OK, Effect, ToolCall
+from otel_agentguard.events import OK, UNKNOWN_EFFECT, Effect, ToolCall
 from otel_agentguard.findings import Finding
 from otel_agentguard.protocols import RunInfo
 from otel_agentguard.reading import only_reads
@@ -75,7 +75,7 @@ class Lookups:
 
     def _surely_reads(self, call: ToolCall) -> bool:
         """Whether silence is an empty answer; a command that changes something succeeds in silence."""
-        if call.effect is Effect.UNKNOWN:
+        if call.effect is UNKNOWN_EFFECT:
             return self._run.settings.loop.dry_commands and only_reads(call.arguments)
         return call.effect in _READS
 

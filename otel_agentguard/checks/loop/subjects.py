@@ -21,7 +21,7 @@ from otel_agentguard.checks.loop.asked import Asked, judged
 from otel_agentguard.checks.loop.heard import Heard
 from otel_agentguard.checks.loop.likeness import is_prose
 from otel_agentguard.checks.loop.marks import Marks
-from otel_agentguard.events import Effect, ToolCall
+from otel_agentguard.events import UNKNOWN_EFFECT, Effect, ToolCall
 from otel_agentguard.findings import Finding
 from otel_agentguard.protocols import Embedder, RunInfo
 from otel_agentguard.reading import surely_writes
@@ -198,7 +198,7 @@ class Subjects:
 
     def after(self, call: ToolCall, asked: str, texts: Texts) -> Sequence[Finding]:
         """Take in a question with its answer."""
-        if call.effect is Effect.UNKNOWN and (not texts.answer.strip() or acknowledges(texts.answer)):
+        if call.effect is UNKNOWN_EFFECT and (not texts.answer.strip() or acknowledges(texts.answer)):
             return ()
         subject = next((subject for subject in self._subjects if subject.question == asked), None)
         if subject is None:
@@ -294,7 +294,7 @@ def question_of(call: ToolCall, strings: Sequence[str]) -> str | None:
     if call.effect not in _ASKS:
         return None
     prose = [value for value in strings if _is_question(value)]
-    if not prose or (call.effect is Effect.UNKNOWN and surely_writes(call.arguments)):
+    if not prose or (call.effect is UNKNOWN_EFFECT and surely_writes(call.arguments)):
         return None
     beside: list[str] = []
     for value in (call.arguments or {}).values():
