@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from typing import Final
 
 
@@ -41,6 +41,14 @@ OK: Final = Outcome.OK
 NOT_EXECUTED: Final = Outcome.NOT_EXECUTED
 SIDE_EFFECT: Final = Effect.SIDE_EFFECT
 UNKNOWN_EFFECT: Final = Effect.UNKNOWN
+
+
+class Form(Enum):
+    """What the form of a call says about what it does."""
+
+    READS = auto()
+    WRITES = auto()
+    UNSURE = auto()
 
 
 class Trigger(StrEnum):
@@ -116,6 +124,7 @@ class ToolCall(Event):
         claimed: The ledger answers for this side effect, so that no check needs to.
         redundant: Mark: repeats an earlier identical call with no change of state in between.
         again: Mark: a state-changing call made again with no new intent in between.
+        form: Mark: what the form of its arguments says; None until that is asked.
     """
 
     tool: str
@@ -135,6 +144,7 @@ class ToolCall(Event):
     claimed: bool = False
     redundant: bool = False
     again: bool = False
+    form: Form | None = None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from enum import Enum, auto
 from functools import lru_cache
 from types import NoneType
+
+from otel_agentguard.events import Form, ToolCall
 
 _READERS = frozenset(
     """
@@ -99,14 +100,6 @@ _SHELL_HEAD = re.compile(r"\s*(?:sudo\s+)?([\w./-]+)(?:\s|$)")
 _REDIRECT_TO_FILE = re.compile(r"(?<![0-9&=<>-])1?>{1,2}\s*[^\s&>|;]")
 
 
-class Form(Enum):
-    """What the form of a call says about what it does."""
-
-    READS = auto()
-    WRITES = auto()
-    UNSURE = auto()
-
-
 def form_of(arguments: Mapping[str, object] | None) -> Form:
     """What a call does, by the form of its one text argument.
 
@@ -121,14 +114,21 @@ def form_of(arguments: Mapping[str, object] | None) -> Form:
     return Form.UNSURE if found is None else _form_of_text(found[:_LONGEST], len(found) > _LONGEST)
 
 
-def only_reads(arguments: Mapping[str, object] | None) -> bool:
+def form_of_call(call: ToolCall) -> Form:
+    """`form_of` the arguments of a call, found out once for each."""
+    if call.form is None:
+        call.form = form_of(call.arguments)
+    return call.form
+
+
+def only_reads(call: ToolCall) -> bool:
     """Whether a call surely only reads, by the form of its one text argument."""
-    return form_of(arguments) is Form.READS
+    return form_of_call(call) is Form.READS
 
 
-def surely_writes(arguments: Mapping[str, object] | None) -> bool:
+def surely_writes(call: ToolCall) -> bool:
     """Whether a call, where it succeeds, surely changes files or tables, by the form of its one text argument."""
-    return form_of(arguments) is Form.WRITES
+    return form_of_call(call) is Form.WRITES
 
 
 def is_command_line(text: str) -> bool:

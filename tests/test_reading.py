@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_agentguard.reading import Form, form_of, only_reads, surely_writes
+from otel_agentguard.events import Form
+from otel_agentguard.reading import form_of
 
 READS = [
     "ls -la src",
@@ -128,12 +129,12 @@ def test_of_everything_else_nothing_is_claimed(command: str) -> None:
 
 @pytest.mark.parametrize("name", ["command", "cmd", "query", "code", "anything"])
 def test_the_name_of_the_argument_does_not_matter(name: str) -> None:
-    assert only_reads({name: "ls -la"})
+    assert form_of({name: "ls -la"}) is Form.READS
 
 
 def test_numbers_and_switches_beside_the_command_do_not_matter() -> None:
-    assert only_reads({"command": "ls -la", "timeout": 30, "background": False, "cwd": None})
-    assert surely_writes({"command": "rm a", "timeout": 30})
+    assert form_of({"command": "ls -la", "timeout": 30, "background": False, "cwd": None}) is Form.READS
+    assert form_of({"command": "rm a", "timeout": 30}) is Form.WRITES
 
 
 def test_a_second_text_makes_it_unsure() -> None:
@@ -146,7 +147,7 @@ def test_arguments_without_a_text_are_unsure(arguments: dict[str, object] | None
 
 
 def test_a_very_long_command_is_never_said_to_only_read() -> None:
-    assert not only_reads({"command": "cat " + "a.txt " * 2000})
+    assert form_of({"command": "cat " + "a.txt " * 2000}) is not Form.READS
 
 
 @given(st.text(max_size=300))
@@ -156,7 +157,7 @@ def test_any_text_has_a_form(text: str) -> None:
 
 @given(st.sampled_from(READS[:21]), st.sampled_from(WRITES))
 def test_a_reading_command_before_a_writing_one_is_not_only_reading(reads: str, writes: str) -> None:
-    assert not only_reads({"command": f"{reads} && {writes}"})
+    assert form_of({"command": f"{reads} && {writes}"}) is not Form.READS
 
 
 @pytest.mark.parametrize(

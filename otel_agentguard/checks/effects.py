@@ -16,7 +16,7 @@ from otel_agentguard.events import SIDE_EFFECT, UNKNOWN_EFFECT, Crash, Effect, E
 from otel_agentguard.findings import Action, CheckName, Finding, Kind, Severity
 from otel_agentguard.fingerprint import digest
 from otel_agentguard.protocols import RunInfo
-from otel_agentguard.reading import Form, form_of
+from otel_agentguard.reading import surely_writes
 from otel_agentguard.shown import shown
 from otel_agentguard.words import effect_again, steps
 
@@ -97,7 +97,7 @@ class EffectsRun:
             call.again = self._earlier(call, key) is not None
             if call.outcome is not Outcome.FAILED:
                 self._remember(call, key)
-        elif call.effect is _WRITE or (call.effect is UNKNOWN_EFFECT and form_of(call.arguments) is Form.WRITES):
+        elif call.effect is _WRITE or (call.effect is UNKNOWN_EFFECT and surely_writes(call)):
             self._took_write(call)
 
     def _remember(self, call: ToolCall, key: bytes) -> None:

@@ -56,7 +56,7 @@ class Writes:
     def _written(self, call: ToolCall, *, dry: bool) -> tuple[tuple[Key, ...] | None, bool]:
         """What a call may write, None for anything; and whether it may write at all."""
         effect = call.effect
-        if effect in _QUIET or (effect is UNKNOWN_EFFECT and dry and only_reads(call.arguments)):
+        if effect in _QUIET or (effect is UNKNOWN_EFFECT and dry and only_reads(call)):
             return None, False
         if effect in _SCOPED and call.touches:
             folder = working_directory()

@@ -7,10 +7,10 @@ from xxhash import xxh3_128_digest
 from otel_agentguard import text
 from otel_agentguard.checks.loop.answers import Texts
 from otel_agentguard.checks.loop.marks import Marks
-from otel_agentguard.events import OK, UNKNOWN_EFFECT, Effect, ToolCall
+from otel_agentguard.events import OK, UNKNOWN_EFFECT, Effect, Form, ToolCall
 from otel_agentguard.packed import PackedMap, first_64_bits
 from otel_agentguard.protocols import RunInfo
-from otel_agentguard.reading import Form, form_of
+from otel_agentguard.reading import form_of_call
 
 CHANGING = frozenset({Effect.WRITE, Effect.SIDE_EFFECT})
 _MAY_CHANGE = CHANGING | {Effect.UNKNOWN}
@@ -90,7 +90,7 @@ class Changes:
     def _does(self, call: ToolCall) -> Form:
         effect = call.effect
         if effect is UNKNOWN_EFFECT:
-            return form_of(call.arguments) if self._dry_commands else Form.UNSURE
+            return form_of_call(call) if self._dry_commands else Form.UNSURE
         return Form.WRITES if effect in CHANGING else Form.READS
 
     def _says_nothing(self, result: object, key: int, digest: bytes, texts: Texts) -> bool:

@@ -76,7 +76,7 @@ class Lookups:
     def _surely_reads(self, call: ToolCall) -> bool:
         """Whether silence is an empty answer; a command that changes something succeeds in silence."""
         if call.effect is UNKNOWN_EFFECT:
-            return self._run.settings.loop.dry_commands and only_reads(call.arguments)
+            return self._run.settings.loop.dry_commands and only_reads(call)
         return call.effect in _READS
 
     def _sought(self, call: ToolCall, asked: str, error: int | None) -> Sequence[Finding]:

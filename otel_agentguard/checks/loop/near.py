@@ -311,7 +311,7 @@ def _rows(
         if likest <= Likeness.ENTITY:
             rows.append(("near_entity_error", Likeness.ENTITY))
         rows.append(("same_error", Likeness.OTHER))
-    elif likest <= Likeness.ENTITY and not surely_writes(call.arguments):
+    elif likest <= Likeness.ENTITY and not surely_writes(call):
         # Changes that are merely acknowledged and differ in one value are a batch of records: work, as a fan-out is.
         if likest <= Likeness.TOKEN and not acknowledged:
             rows.append(("near_token", Likeness.TOKEN))

@@ -294,7 +294,7 @@ def question_of(call: ToolCall, strings: Sequence[str]) -> str | None:
     if call.effect not in _ASKS:
         return None
     prose = [value for value in strings if _is_question(value)]
-    if not prose or (call.effect is UNKNOWN_EFFECT and surely_writes(call.arguments)):
+    if not prose or (call.effect is UNKNOWN_EFFECT and surely_writes(call)):
         return None
     beside: list[str] = []
     for value in (call.arguments or {}).values():
