@@ -94,6 +94,7 @@ class ContinuedStep(ToolStep):
         if bound.arguments is not None:
             self.call.arguments = bound.arguments
             self.call.touches = bound.touches
+            self.call.form = None
 
     def resume(self) -> None:
         """The span of the outer seam is the current one."""
@@ -130,6 +131,9 @@ class ContinuedStep(ToolStep):
 
     def refused_late(self) -> None:
         """The outer seam tells the engine."""
+
+    def withdraw(self, event: Event, error: BaseException) -> None:
+        """The outer seam hears of it too."""
 
     def after(self, event: Event) -> Decision:
         """The outer seam tells the engine."""
