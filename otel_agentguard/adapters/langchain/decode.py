@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
@@ -145,7 +145,7 @@ def talk_request(model: Any, messages: Any, options: Mapping[str, Any]) -> TalkR
         messages=plain.messages,
         tools=plain.tools,
         results=partial(_results, messages),
-        user_messages=[_role(type(one)) for one in messages].count(HumanMessage),
+        user_messages=[_role_of[type(one)] for one in messages].count(HumanMessage),
         ends_with_user=ends_with_user,
         user_text=str(last.text) if isinstance(last, HumanMessage) else None,
     )
@@ -153,7 +153,7 @@ def talk_request(model: Any, messages: Any, options: Mapping[str, Any]) -> TalkR
 
 def _results(messages: Sequence[Any]) -> Iterator[Told]:
     for one in reversed(messages):
-        if _role(type(one)) is ToolMessage:
+        if _role_of[type(one)] is ToolMessage:
             yield Told(one.tool_call_id, one.content, failed=one.status == "error")
 
 
@@ -263,16 +263,27 @@ def _update_of(result: Any) -> Any:
     return getattr(result, "update", None) if type(result).__name__ == "Command" else None
 
 
-# `isinstance` asks pydantic's classes in Python, which takes longer than all else that is read of a message.
-@lru_cache(maxsize=1024)
-def _role(kind: type) -> type | None:
-    """Which of the messages that are told apart here a class is; None for no message at all."""
-    return next((one for one in (ToolMessage, AIMessage, HumanMessage, BaseMessage) if issubclass(kind, one)), None)
+class _Roles(dict[type, type | None]):
+    """Which of the messages that are told apart here a class is; None for no message at all.
+
+    `isinstance` asks pydantic's classes in Python, which takes longer than all else that is read of a message.
+    """
+
+    def __missing__(self, kind: type) -> type | None:
+        told_apart = (ToolMessage, AIMessage, HumanMessage, BaseMessage)
+        role = next((one for one in told_apart if issubclass(kind, one)), None)
+        if len(self) < _MAX_ROLES:
+            self[kind] = role
+        return role
+
+
+_MAX_ROLES = 1024
+_role_of = _Roles()
 
 
 def _plain(value: Any) -> Any:
     """What a message says, without ids and measurements that differ from call to call."""
-    role = _role(type(value))
+    role = _role_of[type(value)]
     if role is None:
         return _plain_items(value)
     if role is ToolMessage:
