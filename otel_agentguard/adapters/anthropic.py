@@ -140,8 +140,9 @@ def _decode(body: _Body) -> TalkRequest:
     earlier = thread.get("previous_message_id") if isinstance(thread, Mapping) else None
     return TalkRequest(
         model=str(body.get("model", "")),
-        messages=[body.get("system"), earlier, *messages],
-        tools=body.get("tools"),
+        # What the program leaves out is a false object of the client's here, which has no stable form.
+        messages=[body.get("system") or None, earlier, *messages],
+        tools=body.get("tools") or None,
         results=partial(_results, messages),
         follows=[earlier] if isinstance(earlier, str) else [],
         user_messages=len(said),
