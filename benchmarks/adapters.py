@@ -1,20 +1,26 @@
-"""What an adapter adds to one tool call and one model call of a framework, in microseconds.
+"""What an adapter adds to one tool call and one model call of a framework, in microseconds and in bare spans.
 
-    python benchmarks/adapters.py [--quick]
+    python benchmarks/adapters.py [--quick] [WORD ...]
 
-The model answers in process, so that nothing but the framework and the guard takes time. Rounds without and with
-the guard are interleaved, and medians of the process's CPU time are compared, since other processes share the
-machine. The tracer provider is the SDK's, with an exporter that drops.
+Words leave out the cases whose titles have none of them. The model answers in process, so that nothing but the
+framework and the guard takes time. Rounds without the guard, with a bare span in the tool or the model, with the
+guard and with a guard that has no checks are interleaved, and medians of the process's CPU time are compared, since
+other processes share the machine. The bare span is the measure: between two calls a framework runs enough other code
+that nothing of the next span or guard is in the processor's caches, and both take twice as long as in a tight loop.
+The tracer provider is the SDK's, with an exporter that drops.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import gc
 import json
+import logging
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from functools import cache
 from typing import Any
 
 from opentelemetry import trace
@@ -55,9 +61,49 @@ def repeated(once: Callable[[], object]) -> Case:
     return work
 
 
+ATTRIBUTES = {
+    "gen_ai.operation.name": "execute_tool",
+    "gen_ai.tool.name": "answer",
+    "gen_ai.agent.name": "agent",
+    "agentguard.effect": "unknown",
+    "agentguard.fingerprint": "0" * 32,
+    "agentguard.run.id": "benchmark",
+    "agentguard.step": 1,
+}
+
+
+class Place:
+    """Where the guard goes around: a tool or a model, with a bare span in it where that is to be measured."""
+
+    tracer: trace.Tracer | None = None
+
+    def spanned(self) -> None:
+        if self.tracer is not None:
+            with self.tracer.start_as_current_span("execute_tool answer", attributes=ATTRIBUTES):
+                pass
+
+
+PLACE = Place()
+
+
 def answer(q: str) -> str:
     """Look something up."""
+    PLACE.spanned()
     return f"{hash(q):x} is what is known of {q}"
+
+
+@cache
+def loop() -> asyncio.Runner:
+    """The event loop of all cases, so that a client stays connected from round to round."""
+    return asyncio.Runner()
+
+
+def awaited(once: Callable[[], Awaitable[object]]) -> Case:
+    async def calls_of(calls: int) -> None:
+        for _ in range(calls):
+            await once()
+
+    return lambda calls: loop().run(calls_of(calls))
 
 
 def declared_tool() -> Case:
@@ -84,6 +130,7 @@ def model_seam() -> Case:
 
     def once() -> object:
         word = WORDS[next(NUMBERS)]
+        PLACE.spanned()
         asked = ModelRequest(model="m", messages=[word])
         return seam.call(lambda: asked, lambda said: ModelAnswer(content=said), lambda hints: word)
 
@@ -126,62 +173,217 @@ def langchain_tool() -> Case:
     return work
 
 
-def langchain_model() -> Case:
-    """One call of a chat model with ten messages."""
+def langchain_model(messages: int) -> Case:
+    """One call of a chat model with a history of so many messages, whose head stays the same."""
     from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
     from langchain_core.messages import AIMessage, HumanMessage
 
     def replies() -> Iterator[AIMessage]:
         while True:
+            PLACE.spanned()
             yield AIMessage(content=WORDS[next(NUMBERS)])
 
     model = GenericFakeChatModel(messages=replies())
-    history = [HumanMessage(f"part {number} of what was said") for number in range(9)]
+    history = [
+        (AIMessage if number % 2 else HumanMessage)(f"part {number} of what was said") for number in range(messages - 1)
+    ]
     return repeated(lambda: model.invoke([*history, HumanMessage(WORDS[next(NUMBERS)])]))
 
 
-def openai_turn() -> Case:
-    """One request of OpenAI's client that brings the result of a tool call and gets the next call."""
-    import openai
+def chat_completion() -> Any:
+    number = next(NUMBERS)
+    function = {"name": "answer", "arguments": json.dumps({"q": WORDS[number]})}
+    calls = [{"id": f"call_{number}", "type": "function", "function": function}]
+    message = {"role": "assistant", "content": None, "tool_calls": calls}
+    choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
+    return {"id": f"chat_{number}", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
 
+
+def http_client(reply: Callable[[], Any]) -> Any:
     try:
         import httpx2 as httpx
     except ImportError:
         import httpx  # type: ignore[no-redef]
 
-    def reply(request: Any) -> Any:
-        number = next(NUMBERS)
-        function = {"name": "answer", "arguments": json.dumps({"q": WORDS[number]})}
-        message = {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [{"id": f"call_{number}", "type": "function", "function": function}],
-        }
-        choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
-        head = {"id": f"chat_{number}", "object": "chat.completion", "created": 1, "model": "m"}
-        return httpx.Response(200, json={**head, "choices": [choice]})
+    def handle(request: Any) -> Any:
+        PLACE.spanned()
+        return httpx.Response(200, json=reply())
 
-    client = openai.OpenAI(api_key="none", http_client=httpx.Client(transport=httpx.MockTransport(reply)))
+    return httpx.Client(transport=httpx.MockTransport(handle))
+
+
+def openai_turn(messages: int) -> Case:
+    """One request of OpenAI's client that brings the result of a tool call and gets the next call."""
+    import openai
+
+    client = openai.OpenAI(api_key="none", http_client=http_client(chat_completion))
+    head = [
+        {"role": "assistant" if number % 2 else "user", "content": f"part {number} of what was said"}
+        for number in range(messages - 2)
+    ]
     last: list[Any] = []
 
     def once() -> object:
-        answered = client.chat.completions.create(model="m", messages=[{"role": "user", "content": "go"}, *last])
+        answered = client.chat.completions.create(model="m", messages=[*head, *last])
         message = answered.choices[0].message
         call = message.tool_calls[0]
-        told = {"role": "tool", "tool_call_id": call.id, "content": answer(call.function.arguments)}
+        told = {"role": "tool", "tool_call_id": call.id, "content": f"what is known of {call.function.arguments}"}
         last[:] = [message.model_dump(exclude_none=True), told]
         return answered
 
     return repeated(once)
 
 
-CASES = {
+def anthropic_turn(messages: int) -> Case:
+    """One request of Anthropic's client that brings the result of a tool call and gets the next call."""
+    import anthropic
+
+    def reply() -> Any:
+        number = next(NUMBERS)
+        use = {"type": "tool_use", "id": f"call_{number}", "name": "answer", "input": {"q": WORDS[number]}}
+        head = {"id": f"msg_{number}", "type": "message", "role": "assistant", "model": "m", "content": [use]}
+        return {**head, "stop_reason": "tool_use", "usage": {"input_tokens": 1, "output_tokens": number}}
+
+    client = anthropic.Anthropic(api_key="none", http_client=http_client(reply))
+    head = [
+        {"role": "assistant" if number % 2 else "user", "content": f"part {number} of what was said"}
+        for number in range(messages - 2)
+    ]
+    last: list[Any] = []
+
+    def once() -> object:
+        asked = [*head, *last] or [{"role": "user", "content": "go"}]
+        answered = client.messages.create(model="m", max_tokens=99, messages=asked)
+        use = answered.content[0]
+        told = {"type": "tool_result", "tool_use_id": use.id, "content": f"what is known of {use.input['q']}"}
+        content = [{"type": "tool_use", "id": use.id, "name": use.name, "input": use.input}]
+        last[:] = [{"role": "assistant", "content": content}, {"role": "user", "content": [told]}]
+        return answered
+
+    return repeated(once)
+
+
+def openai_agents(at_once: int) -> Case:
+    """Tool calls of an agent of the OpenAI Agents SDK, so many in one answer of its model."""
+    from agents import Agent, ModelResponse, Runner, Usage, function_tool, set_tracing_disabled
+    from agents.models.interface import Model
+    from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+
+    set_tracing_disabled(True)
+    left = 0
+
+    class InProcess(Model):
+        async def get_response(self, *args: Any, **kwargs: Any) -> ModelResponse:
+            nonlocal left
+            wanted = min(left, at_once)
+            left -= wanted
+            if at_once == 1:
+                PLACE.spanned()
+            output: list[Any] = [asked() for _ in range(wanted)]
+            return ModelResponse(output=output or [done()], usage=Usage(requests=1), response_id=None)
+
+        def stream_response(self, *args: Any, **kwargs: Any) -> Any:
+            raise NotImplementedError
+
+    def asked() -> ResponseFunctionToolCall:
+        number = next(NUMBERS)
+        arguments = json.dumps({"q": WORDS[number]})
+        call_id = f"call_{number}"
+        return ResponseFunctionToolCall(name="answer", arguments=arguments, call_id=call_id, type="function_call")
+
+    def done() -> ResponseOutputMessage:
+        text = ResponseOutputText(text="done", type="output_text", annotations=[])
+        return ResponseOutputMessage(id="m", content=[text], role="assistant", status="completed", type="message")
+
+    agent = Agent(name="agent", model=InProcess(), tools=[function_tool(answer)])
+
+    def work(calls: int) -> None:
+        nonlocal left
+        left = calls
+        loop().run(Runner.run(agent, "go", max_turns=calls + 2))
+
+    return work
+
+
+def pydantic_ai(at_once: int) -> Case:
+    """Tool calls of an agent of Pydantic AI, so many in one answer of its model."""
+    from pydantic_ai import Agent
+    from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
+    from pydantic_ai.models.function import FunctionModel
+    from pydantic_ai.usage import UsageLimits
+
+    left = 0
+
+    def reply(messages: Any, info: Any) -> ModelResponse:
+        nonlocal left
+        wanted = min(left, at_once)
+        left -= wanted
+        if at_once == 1:
+            PLACE.spanned()
+        calls = [ToolCallPart("answer", {"q": WORDS[next(NUMBERS)]}) for _ in range(wanted)]
+        return ModelResponse(parts=calls or [TextPart("done")])
+
+    agent = Agent(FunctionModel(reply), tools=[answer], name="agent")
+
+    def work(calls: int) -> None:
+        nonlocal left
+        left = calls
+        loop().run(agent.run("go", usage_limits=UsageLimits(request_limit=None)))
+
+    return work
+
+
+def mcp_client() -> Case:
+    """A call of an MCP client, with its server in memory."""
+    from mcp import Client
+    from mcp.server.mcpserver import MCPServer
+
+    server = MCPServer("server")
+    server.tool()(answer)
+    client = Client(server)
+    loop().run(client.__aenter__())
+    return awaited(lambda: client.call_tool("answer", {"q": WORDS[next(NUMBERS)]}))
+
+
+def mcp_server() -> Case:
+    """A call of a tool of an MCP server, without a client."""
+    from mcp.server.mcpserver import MCPServer
+
+    server = MCPServer("server")
+    server.tool()(answer)
+    return awaited(lambda: server.call_tool("answer", {"q": WORDS[next(NUMBERS)]}))
+
+
+def fastmcp_server() -> Case:
+    """A call of a tool of a FastMCP server, without a client."""
+    from fastmcp import FastMCP
+
+    server = FastMCP("server")
+    server.tool(answer)
+    return awaited(lambda: server.call_tool("answer", {"q": WORDS[next(NUMBERS)]}))
+
+
+CASES: dict[str, Callable[[], Case]] = {
     "@tool, one call": declared_tool,
     "the adapters' tool seam, one call": tool_seam,
     "the adapters' model seam, one call": model_seam,
     "langgraph, one tool call": langchain_tool,
-    "langchain chat model, one model call": langchain_model,
-    "openai client, one model call and one tool call": openai_turn,
+    "openai-agents, one tool call of 50 at once": lambda: openai_agents(50),
+    "openai-agents, one model call and one tool call": lambda: openai_agents(1),
+    "pydantic-ai, one tool call of 50 at once": lambda: pydantic_ai(50),
+    "pydantic-ai, one model call and one tool call": lambda: pydantic_ai(1),
+    "mcp client, one tool call": mcp_client,
+    "mcp server, one tool call": mcp_server,
+    "fastmcp server, one tool call": fastmcp_server,
+    **{
+        f"{title}, {messages} messages": lambda make=make, messages=messages: make(messages)
+        for title, make in {
+            "langchain, one model call": langchain_model,
+            "openai, one model call and one tool call": openai_turn,
+            "anthropic, one model call and one tool call": anthropic_turn,
+        }.items()
+        for messages in (10, 400)
+    },
 }
 
 
@@ -196,36 +398,68 @@ def timed(work: Case, calls: int) -> float:
         gc.enable()
 
 
-def compared(work: Case, rounds: int, calls: int) -> tuple[float, float]:
-    """Medians without and with the guard, microseconds a call."""
-    work(calls)
-    bare, guarded = [], []
-    for _ in range(rounds):
-        bare.append(timed(work, calls))
-        guard = install(mode="enforce")
+def guarded(work: Case, calls: int, **given: Any) -> float:
+    guard = install(mode="enforce", **given)
+    try:
         with run("benchmark"):
-            work(1)
-            guarded.append(timed(work, calls))
+            work(10)
+            return timed(work, calls)
+    finally:
         guard.shutdown()
-    return statistics.median(bare), statistics.median(guarded)
+
+
+def spanned(work: Case, calls: int, tracer: trace.Tracer) -> float:
+    PLACE.tracer = tracer
+    try:
+        work(10)
+        return timed(work, calls)
+    finally:
+        PLACE.tracer = None
+
+
+def compared(work: Case, rounds: int, calls: int, tracer: trace.Tracer) -> dict[str, float]:
+    """Medians, microseconds a call."""
+    variants: dict[str, Callable[[], float]] = {
+        "bare": lambda: timed(work, calls),
+        "span": lambda: spanned(work, calls, tracer),
+        "unchecked": lambda: guarded(work, calls, checks=()),
+        "guarded": lambda: guarded(work, calls),
+    }
+    work(calls)
+    took: dict[str, list[float]] = {name: [] for name in variants}
+    for _ in range(rounds):
+        for name, variant in variants.items():
+            took[name].append(variant())
+    return {name: statistics.median(times) for name, times in took.items()}
+
+
+def provider() -> TracerProvider:
+    made = TracerProvider()
+    made.add_span_processor(SimpleSpanProcessor(NoExporter()))
+    return made
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    quick = parser.parse_args().quick
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(NoExporter()))
-    trace.set_tracer_provider(provider)
+    parser.add_argument("word", nargs="*", help="measure the cases that have one of these in their titles")
+    asked = parser.parse_args()
+    logging.disable(logging.INFO)
+    trace.set_tracer_provider(provider())
+    tracer = provider().get_tracer("bare")
+    print(f"{'us a call':52} {'bare':>7} {'+span':>7} {'+guard':>7} {'spans':>6}  without checks")
     for title, make in CASES.items():
+        if asked.word and not any(word in title for word in asked.word):
+            continue
         try:
             work = make()
         except ImportError as exc:
             print(f"{title}: left out, {exc}")
             continue
-        bare, guarded = compared(work, 7 if quick else 21, 100)
-        verdict = "" if guarded - bare <= LIMIT_US else f"  above {LIMIT_US:.0f}"
-        print(f"{title}: {bare:.0f} us bare, {guarded:.0f} us guarded, {guarded - bare:+.0f} us{verdict}")
+        took = compared(work, 5 if asked.quick else 15, 100, tracer)
+        span, plain, whole = (took[name] - took["bare"] for name in ("span", "unchecked", "guarded"))
+        verdict = "" if whole <= LIMIT_US else f"  above {LIMIT_US:.0f}"
+        print(f"{title:52} {took['bare']:7.0f} {span:7.0f} {whole:7.0f} {whole / span:6.1f}  {plain:6.0f}{verdict}")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from anthropic._base_client import AsyncAPIClient, SyncAPIClient
@@ -133,17 +134,16 @@ class _ToolResults:
 
 def _decode(body: _Body) -> TalkRequest:
     messages: Sequence[_Body] = list(body.get("messages") or ())
-    users = [one for one in messages if one.get("role") == "user"]
-    results = [_told(block) for one in users for block in _blocks(one) if block.get("type") == "tool_result"]
-    said = [one for one in users if not any(block.get("type") == "tool_result" for block in _blocks(one))]
+    said = [one for one in messages if one.get("role") == "user" and not _brings_results(one)]
     ends_with_user = bool(messages and said) and messages[-1] is said[-1]
     thread = body.get("thread")
     earlier = thread.get("previous_message_id") if isinstance(thread, Mapping) else None
     return TalkRequest(
         model=str(body.get("model", "")),
-        messages=[body.get("system"), earlier, *messages],
-        tools=body.get("tools"),
-        results=results,
+        # What the program leaves out is a false object of the client's here, which has no stable form.
+        messages=[body.get("system") or None, earlier, *messages],
+        tools=body.get("tools") or None,
+        results=partial(_results, messages),
         follows=[earlier] if isinstance(earlier, str) else [],
         user_messages=len(said),
         ends_with_user=ends_with_user,
@@ -199,13 +199,24 @@ def _answered(
     )
 
 
-def _told(block: _Body) -> Told:
-    return Told(str(block.get("tool_use_id")), block.get("content"), failed=block.get("is_error") is True)
+def _results(messages: Sequence[_Body]) -> Iterator[Told]:
+    for message in reversed(messages):
+        if message.get("role") == "user":
+            for block in reversed(_blocks(message)):
+                if block.get("type") == "tool_result":
+                    failed = block.get("is_error") is True
+                    yield Told(str(block.get("tool_use_id")), block.get("content"), failed=failed)
+
+
+def _brings_results(message: _Body) -> bool:
+    return any(block.get("type") == "tool_result" for block in _blocks(message))
 
 
 def _blocks(message: _Body) -> Sequence[_Body]:
     content = message.get("content")
-    return [] if content is None or isinstance(content, str) else [one for one in content if isinstance(one, Mapping)]
+    if content is None or isinstance(content, str):
+        return ()
+    return [one for one in content if isinstance(one, (dict, Mapping))]
 
 
 def _text(content: Any) -> str | None:

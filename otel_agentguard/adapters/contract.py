@@ -15,8 +15,10 @@ R = TypeVar("R")
 Carrier = type[RunAborted]
 """`RunAborted` mixed with the control-flow class that a framework lets through: how a stop travels inside of it."""
 
+# What is made for every call is not frozen, since that makes it four times as dear. Nobody changes it once it is made.
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(slots=True, kw_only=True, eq=False)
 class ToolRequest:
     """One call of a tool, as a framework asks for it.
 
@@ -82,7 +84,7 @@ class Results(Protocol[R]):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class ModelRequest:
     """One request to a model, as a framework makes it.
 
@@ -103,7 +105,7 @@ class ModelRequest:
     run: Run | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class ModelAnswer:
     """What came back from a model.
 

@@ -224,7 +224,9 @@ class CallResults:
         """
         if not isinstance(result, CallToolResult):
             return Reading(None, known=False)
-        said = result.model_copy(update={"content": [block for block in result.content if not _is_note(block)]})
+        said = result
+        if any(map(_is_note, result.content)):
+            said = result.model_copy(update={"content": [block for block in result.content if not _is_note(block)]})
         content = said.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"meta"})
         return Reading(content, failed=result.is_error)
 

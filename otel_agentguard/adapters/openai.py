@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from openai._base_client import AsyncAPIClient, SyncAPIClient
@@ -77,17 +78,14 @@ class _Chat:
 
     def decode(self, body: _Body) -> TalkRequest:
         messages: Sequence[_Body] = list(body.get("messages") or ())
-        results = [
-            Told(str(one.get("tool_call_id")), one.get("content")) for one in messages if one.get("role") == "tool"
-        ]
         last = messages[-1] if messages else {}
         ends_with_user = last.get("role") == "user"
         return TalkRequest(
             model=str(body.get("model", "")),
             messages=messages,
             tools=body.get("tools"),
-            results=results,
-            user_messages=sum(one.get("role") == "user" for one in messages),
+            results=partial(_chat_results, messages),
+            user_messages=_user_messages(messages),
             ends_with_user=ends_with_user,
             user_text=_text(last.get("content")) if ends_with_user else None,
         )
@@ -126,13 +124,9 @@ class _Responses:
             messages=[body.get("instructions"), body.get("previous_response_id"), conversation, *items],
             tools=body.get("tools"),
             conversation=conversation,
-            results=[
-                Told(str(one.get("call_id")), one.get("output"))
-                for one in items
-                if str(one.get("type", "")).endswith("_call_output")
-            ],
+            results=partial(_response_results, items),
             follows=[key for key in (conversation, body.get("previous_response_id")) if isinstance(key, str)],
-            user_messages=sum(one.get("role") == "user" for one in items),
+            user_messages=_user_messages(items),
             ends_with_user=ends_with_user,
             user_text=_text(last.get("content")) if ends_with_user else None,
         )
@@ -156,6 +150,22 @@ class _Responses:
 
 _KINDS: Mapping[str, _Chat | _Responses] = {"/chat/completions": _Chat(), "/responses": _Responses()}
 _ENDS = frozenset({"response.completed", "response.incomplete", "response.failed"})
+
+
+def _user_messages(messages: Sequence[_Body]) -> int:
+    return [one.get("role") for one in messages].count("user")
+
+
+def _chat_results(messages: Sequence[_Body]) -> Iterator[Told]:
+    for one in reversed(messages):
+        if one.get("role") == "tool":
+            yield Told(str(one.get("tool_call_id")), one.get("content"))
+
+
+def _response_results(items: Sequence[_Body]) -> Iterator[Told]:
+    for one in reversed(items):
+        if str(one.get("type", "")).endswith("_call_output"):
+            yield Told(str(one.get("call_id")), one.get("output"))
 
 
 def _chat_call(call: Any) -> Asked | None:

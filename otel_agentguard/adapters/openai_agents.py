@@ -20,7 +20,7 @@ from otel_agentguard.adapters.models import ModelSeam
 from otel_agentguard.adapters.patching import Patches
 from otel_agentguard.adapters.talk import arguments_of
 from otel_agentguard.adapters.tools import ToolSeam
-from otel_agentguard.current import attach, narrowed
+from otel_agentguard.current import attach, narrowed, scope
 from otel_agentguard.errors import RunAborted
 
 
@@ -119,6 +119,8 @@ async def _turn(wrapped: Any, _: Any, args: Any, kwargs: Any) -> Any:
     """One turn, as the agent that has control by then: a model is not told who asks it."""
     bindings = kwargs.get("bindings") or next((one for one in args if hasattr(one, "public_agent")), None)
     name = getattr(getattr(bindings, "public_agent", None), "name", None)
+    if name is None or name == scope().agent:
+        return await wrapped(*args, **kwargs)
     token = attach(narrowed(agent=name))
     try:
         return await wrapped(*args, **kwargs)
@@ -312,6 +314,8 @@ def _user_text(given: Any) -> tuple[str | None, bool]:
 
 
 def _plain(item: Any) -> Any:
+    if type(item) is dict and "id" not in item:
+        return item
     if isinstance(item, Mapping):
         return {name: value for name, value in item.items() if name != "id"}
     return item.model_dump(exclude={"id"}, exclude_unset=True) if hasattr(item, "model_dump") else item

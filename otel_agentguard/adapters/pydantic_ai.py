@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from types import NoneType
 from typing import Any
 
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
@@ -177,12 +178,16 @@ def _answer(response: Any) -> ModelAnswer:
     )
 
 
+# Asked first, since most content is one of these and asking an abstract class takes long.
+_WHOLE = (str, bytes, dict, NoneType)
+
+
 def _plain(part: Any) -> Any:
     """What a part of a message says, without ids and times that differ from call to call."""
     if isinstance(part, ToolCallPart):
         return [part.part_kind, part.tool_name, arguments_of(part.args)]
     content = getattr(part, "content", None)
-    if isinstance(content, Sequence) and not isinstance(content, str | bytes):
+    if not isinstance(content, _WHOLE) and isinstance(content, Sequence):
         content = [one if isinstance(one, str) else _fields(one) for one in content]
     return [getattr(part, "part_kind", type(part).__name__), getattr(part, "tool_name", None), content]
 

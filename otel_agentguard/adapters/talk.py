@@ -10,8 +10,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -56,7 +57,7 @@ _MAX_PENDING = 256
 _PIECES = "_iterator"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Asked:
     """A tool call that a model asked for.
 
@@ -71,7 +72,7 @@ class Asked:
     arguments: dict[str, object] | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Told:
     """The result of a tool call, as a request brings it.
 
@@ -86,26 +87,27 @@ class Told:
     failed: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class TalkRequest(ModelRequest):
     """One request of a client.
 
     Attributes:
-        results: The results that it brings, those of its history too.
+        results: Reads the results that it brings, those of its history too, from the newest on. What is older than
+            the calls that wait for one stays unread.
         follows: Ids of what it goes on from on the server: an earlier answer, a conversation.
         user_messages: How many messages of the user it brings.
         user_text: Text of the last of them, where it is the newest thing in the request; else None.
         ends_with_user: Whether it is.
     """
 
-    results: Sequence[Told] = ()
+    results: Callable[[], Iterable[Told]] = tuple
     follows: Sequence[str] = ()
     user_messages: int = 0
     user_text: str | None = None
     ends_with_user: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class TalkAnswer(ModelAnswer):
     """What a client got.
 
@@ -248,11 +250,10 @@ class TalkSeam:
                 guard.implicit.lend(run)
         talk.user_messages = request.user_messages
         agent = here.agent or run.info.agent
-        for told in request.results:
-            pending = talk.pending.pop(told.call_id, None)
-            if pending is not None:
-                self._completed(guard, run, agent, told, *pending)
-        return replace(request, run=run), talk
+        for told in _news(talk, request):
+            self._completed(guard, run, agent, told, *talk.pending.pop(told.call_id))
+        request.run = run
+        return request, talk
 
     def remember(self, talk: Talk, answer: TalkAnswer) -> None:
         """Note the calls that an answer asks for."""
@@ -303,9 +304,8 @@ class Talks:
 
     def find(self, request: TalkRequest) -> Talk:
         """The conversation that a request goes on with, else a new one."""
-        keys = [*request.follows, *(told.call_id for told in reversed(request.results))]
         with self._lock:
-            for key in keys:
+            for key in chain(request.follows, (told.call_id for told in request.results())):
                 known = self._by_key.get(key)
                 if known is not None:
                     return known
@@ -325,6 +325,18 @@ class Talks:
             self._by_key[key] = talk
         while len(self._by_key) > _MAX_KEYS:
             self._by_key.popitem(last=False)
+
+
+def _news(talk: Talk, request: TalkRequest) -> list[Told]:
+    """The results of calls that have none yet, the oldest first."""
+    found: dict[str, Told] = {}
+    if talk.pending:
+        for told in request.results():
+            if told.call_id in talk.pending:
+                found.setdefault(told.call_id, told)
+                if len(found) == len(talk.pending):
+                    break
+    return [*reversed(found.values())]
 
 
 class _Turn:
@@ -382,10 +394,8 @@ def arguments_of(text: object) -> dict[str, object] | None:
         The object that the JSON text is; `{"arguments": text}` where it is none, since a model that writes the same
         nonsense again repeats itself; None for what is no text.
     """
-    if isinstance(text, Mapping):
-        return dict(text)
     if not isinstance(text, str):
-        return None
+        return dict(text) if isinstance(text, Mapping) else None
     try:
         found = orjson.loads(text or "{}")
     except orjson.JSONDecodeError:

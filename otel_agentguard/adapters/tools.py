@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Generic, TypeVar, cast
+from contextvars import Token
+from typing import Generic, Self, TypeVar, cast
 
+from opentelemetry import context
+from opentelemetry.context import Context
 from opentelemetry.util.types import AttributeValue
 
 from otel_agentguard import words
@@ -20,7 +23,7 @@ from otel_agentguard.guard import Guard, installed
 from otel_agentguard.runs import PASS, Decision
 from otel_agentguard.seams.calls import ToolPlan
 from otel_agentguard.seams.declare import ToolDeclaration, declaration_named, declaration_of
-from otel_agentguard.seams.handed import HandedOn, call_around, handing_on
+from otel_agentguard.seams.handed import HANDED_KEY, HandedOn, call_around
 from otel_agentguard.semconv import (
     AGENTGUARD_CACHE_HIT,
     AGENTGUARD_EFFECT,
@@ -39,6 +42,8 @@ R = TypeVar("R")
 
 _MAX_PLANS = 4096
 _plans: dict[str, ToolPlan] = {}
+_NOTHING: frozenset[str] = frozenset()
+_EFFECT_NAMES = {effect: effect.value for effect in Effect}
 
 
 def is_call_told(tool: str) -> bool:
@@ -82,7 +87,7 @@ class ToolSeam:
             return self._refused(step, refusal, results)
         answering = Answering.of(step, results)
         try:
-            with handing_on(step):
+            with step:
                 result = body() if answering is None else answering.run(body)
         except BaseException as exc:
             decision = step.after(step.call) if step.took_error(exc, self.pauses) else PASS
@@ -101,7 +106,7 @@ class ToolSeam:
             return self._refused(step, refusal, results)
         answering = Answering.of(step, results)
         try:
-            with handing_on(step):
+            with step:
                 result = await (body() if answering is None else answering.run_async(body))
         except Exception as exc:
             decision = await step.after_async(step.call) if step.took_error(exc, self.pauses) else PASS
@@ -153,22 +158,28 @@ class ToolSeam:
 class FrameworkCall(HandedOn):
     """One call of a framework's tool on its way through the guard.
 
+    Inside of `with`, declared tools know that this call is accounted for.
+
     Args:
         guard: The installed guard.
         here: Where the call happens.
+        around: The context that it happens in.
         request: The call.
     """
 
-    __slots__ = ()
+    __slots__ = ("_handing_on",)
 
-    def __init__(self, guard: Guard, here: Scope, request: ToolRequest) -> None:
-        run = None
-        if here.run is None and request.conversation is not None:
+    _handing_on: Token[Context]
+
+    def __init__(self, guard: Guard, here: Scope, around: Context, request: ToolRequest) -> None:
+        run = here.run
+        if run is None and request.conversation is not None:
             run = guard.implicit.of_conversation(request.conversation)
-        super().__init__(guard, here, run=run)
+        super().__init__(guard, here, run=run, around=around)
         if request.agent is not None:
             self.agent = request.agent
-        self._around = within(self.run, here, self._around)
+        if here.run is None:
+            self._around = within(self.run, here, around)
         self.declaration = declaration_for(request)
         may_refuse = guard.enforce_auto if self.declaration is None else guard.enforce
         self.enforce = may_refuse and not request.is_control
@@ -181,11 +192,20 @@ class FrameworkCall(HandedOn):
             GEN_AI_OPERATION_NAME: OPERATION_EXECUTE_TOOL,
             GEN_AI_TOOL_NAME: request.tool,
             GEN_AI_AGENT_NAME: self.agent,
-            AGENTGUARD_EFFECT: self.call.effect.value,
+            AGENTGUARD_EFFECT: _EFFECT_NAMES[self.call.effect],
         }
         if request.call_id is not None:
             attributes[GEN_AI_TOOL_CALL_ID] = request.call_id
         self.start(f"{SPAN_EXECUTE_TOOL} {request.tool}", attributes)
+
+    def __enter__(self) -> Self:
+        """The body of the call is about to run."""
+        self._handing_on = context.attach(context.set_value(HANDED_KEY, self))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """It is over."""
+        context.detach(self._handing_on)
 
     def took(self, result: R, results: Results[R]) -> bool:
         """Take in what the framework made of the call, where a declared tool inside has not told more.
@@ -357,7 +377,8 @@ def _begin(decode: Callable[[], ToolRequest | None]) -> FrameworkCall | None:
     guard = installed.guard
     if guard is None:
         return None
-    here = scope()
+    around = context.get_current()
+    here = scope(around)
     try:
         request = decode()
         if request is None:
@@ -365,7 +386,7 @@ def _begin(decode: Callable[[], ToolRequest | None]) -> FrameworkCall | None:
         if here.unguarded:
             guard.tell("unguarded", request.tool)
             return None
-        return FrameworkCall(guard, here, request)
+        return FrameworkCall(guard, here, around, request)
     except RunAborted:
         raise
     except Exception as exc:
@@ -396,7 +417,7 @@ def event_of(guard: Guard, agent: str, request: ToolRequest, declaration: ToolDe
             if request.arguments is None:
                 call.arguments = call.fingerprint = None
             return call
-    ignore = frozenset(settings.ignore) if settings is not None else frozenset()
+    ignore = frozenset(settings.ignore) if settings is not None else _NOTHING
     return ToolCall(
         agent=agent,
         at_s=guard.engine.now_s(),

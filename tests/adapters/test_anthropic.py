@@ -10,9 +10,14 @@ import pytest
 pytest.importorskip("anthropic", reason="pip install 'otel-agentguard[anthropic]'")
 
 import anthropic
+from adapters.conftest import Installing
 from adapters.contract_suite import pytest_generate_tests  # noqa: F401
 from adapters.raw_loop import RawLoop
+from adapters.scripted_model import ScriptedModel, saying
 from anthropic._base_client import AsyncAPIClient, SyncAPIClient
+
+from otel_agentguard.events import ModelCall
+from otel_agentguard.testing import RecordingSink
 
 SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
 SYSTEM = "Answer shortly."
@@ -89,3 +94,18 @@ class TestMessages(RawLoop):
 
     def told(self, request: dict[str, Any]) -> list[str]:
         return told_in(request["messages"])
+
+
+def test_what_a_request_leaves_out_has_a_stable_form(
+    model: ScriptedModel, installing: Installing, sink: RecordingSink
+) -> None:
+    url = model.play("left-out", saying("here"))
+    installing()
+
+    for _ in range(2):
+        client(url).messages.create(model="m", max_tokens=9, messages=[{"role": "user", "content": "go"}])
+
+    first, second = [event.request_digest for event in sink.events if isinstance(event, ModelCall)]
+    assert first is not None
+    assert first == second
+    assert sink.failures == []

@@ -92,6 +92,8 @@ class TestLangChain(AdapterContract):
             (BaseTool, "arun"),
             (ToolNode, "_run_one"),
             (ToolNode, "_arun_one"),
+            (Pregel, "invoke"),
+            (Pregel, "ainvoke"),
             (Pregel, "stream"),
             (Pregel, "astream"),
         ]

@@ -22,10 +22,14 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, interrupt
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from otel_agentguard import RunAborted, run
 from otel_agentguard.adapters.langchain.graph import GraphRunAborted
-from otel_agentguard.events import Handoff, ModelCall, Outcome, ToolCall
+from otel_agentguard.events import Handoff, Message, ModelCall, Outcome, ToolCall
 from otel_agentguard.findings import Kind
 from otel_agentguard.testing import RecordingSink
 
@@ -238,3 +242,49 @@ def test_the_carrier_is_a_run_aborted_and_survives_pickling() -> None:
 
     assert isinstance(stop, RunAborted)
     assert stop.run_id == "r"
+
+
+def test_each_run_of_a_graph_is_entered_once_however_it_is_asked_for(installing: Installing) -> None:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    trace.set_tracer_provider(provider)
+    left = [3]
+
+    def made(name: str, node: Callable[[Any], Any]) -> Any:
+        drawn = StateGraph(MessagesState)
+        drawn.add_node("node", node)
+        drawn.add_edge(START, "node")
+        return drawn.compile(name=name)
+
+    def ask_all(state: MessagesState) -> Any:
+        leaf.invoke(ASKED)
+        list(leaf.stream(ASKED))
+        left[0] -= 1
+        return outer.invoke(ASKED) if left[0] else {"messages": [AIMessage("done")]}
+
+    leaf = made("leaf", lambda state: {"messages": [AIMessage("here")]})
+    outer = made("outer", ask_all)
+    installing()
+
+    outer.invoke(ASKED)
+    asyncio.run(leaf.ainvoke(ASKED))
+
+    entered = [span.name for span in exporter.get_finished_spans() if span.name.startswith("invoke_agent")]
+    assert entered.count("invoke_agent outer") == 3
+    assert entered.count("invoke_agent leaf") == 7
+
+
+@pytest.mark.parametrize("options", [{}, {"stream_mode": "updates"}, {"stream_mode": "values"}], ids=str)
+def test_what_an_invoked_graph_answers_is_told_where_its_state_is_given_back(
+    options: Any, installing: Installing, sink: RecordingSink
+) -> None:
+    drawn = StateGraph(MessagesState)
+    drawn.add_node("node", lambda state: {"messages": [AIMessage("here")]})
+    drawn.add_edge(START, "node")
+    installing()
+
+    drawn.compile().invoke(ASKED, **options)
+
+    told = [event.text for event in sink.events if isinstance(event, Message)]
+    assert told == ([] if options.get("stream_mode") == "updates" else ["here"])

@@ -295,3 +295,25 @@ def test_the_span_of_another_instrumentation_around_each_request_is_no_run(
             ]
 
     assert len(model.requests("around")) == 7
+
+
+def test_of_a_history_only_results_that_are_waited_for_are_told(
+    model: ScriptedModel, installing: Installing, sink: RecordingSink
+) -> None:
+    installing()
+    call = "look", {"q": "x"}
+    url = model.play("waited", saying(Reply(calls=[call, call]), Reply(calls=[call]), "done"))
+    history = said("go")
+
+    answered: list[str] = []
+    vendor = client(url)
+    for _ in range(3):
+        message = vendor.chat.completions.create(model="m", messages=history).choices[0].message
+        history.append(message.model_dump(exclude_none=True))
+        for asked in message.tool_calls or ():
+            answered.append(asked.id)
+            history.append({"role": "tool", "tool_call_id": asked.id, "content": f"answer {len(answered)}"})
+
+    assert [(told.call_id, told.result) for told in tool_calls(sink)] == [
+        (call_id, f"answer {number}") for number, call_id in enumerate(answered, 1)
+    ]

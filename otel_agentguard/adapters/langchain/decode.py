@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
@@ -11,7 +13,11 @@ from otel_agentguard.adapters.contract import EntryRequest, ModelAnswer, ModelRe
 from otel_agentguard.adapters.talk import Asked, TalkAnswer, TalkRequest, Told
 
 _HANDOFF_KEY = "__handoff_destination"
-_HANDOFF_PREFIXES = ("transfer_to_", "transfer_back_to_", "handoff_to_")
+_HANDOFF_PREFIX = re.compile("transfer_to_|transfer_back_to_|handoff_to_")
+# `isinstance` is told of the usual ones first: asking an abstract class takes longer than all else that is asked here.
+_MAPPINGS = (dict, Mapping)
+_SEQUENCES = (list, tuple, Sequence)
+_INTERRUPTED = "__interrupt__"
 _USERS = frozenset({"user", "human"})
 _UNNAMED = frozenset({"LangGraph", "", None})
 
@@ -21,7 +27,7 @@ def tool_request(call: Mapping[str, Any], tool: Any = None, *, batch: str | None
     arguments = call.get("args")
     return ToolRequest(
         tool=str(call["name"]),
-        arguments=dict(arguments) if isinstance(arguments, Mapping) else None,
+        arguments=dict(arguments) if isinstance(arguments, _MAPPINGS) else None,
         call_id=call.get("id"),
         batch=batch,
         function=function_of(tool),
@@ -36,12 +42,10 @@ def function_of(tool: Any) -> object:
 def handoff_target(name: str, tool: Any) -> str | None:
     """The agent that a tool hands control to; None for a tool that does something else."""
     metadata = getattr(tool, "metadata", None)
-    if isinstance(metadata, Mapping) and isinstance(target := metadata.get(_HANDOFF_KEY), str):
+    if metadata and isinstance(metadata, Mapping) and isinstance(target := metadata.get(_HANDOFF_KEY), str):
         return target
-    for prefix in _HANDOFF_PREFIXES:
-        if name.startswith(prefix):
-            return name.removeprefix(prefix)
-    return None
+    prefix = _HANDOFF_PREFIX.match(name)
+    return None if prefix is None else name[prefix.end() :]
 
 
 def last_text(state: Any) -> str | None:
@@ -62,10 +66,17 @@ def said(item: Any) -> str | None:
     return str(last.text) if isinstance(last, AIMessage) and not last.tool_calls else None
 
 
+def said_in_all(result: Any) -> str | None:
+    """`said` of what a graph gives back at once: its state, or the list of all items."""
+    if isinstance(result, list):
+        return said(result[-1]) if result else None
+    return None if isinstance(result, Mapping) and _INTERRUPTED in result else said(result)
+
+
 def batch_of(state: Any) -> str | None:
     """The id of the model's message that the calls of a state came in."""
-    messages = state.get("messages") if isinstance(state, Mapping) else state
-    if not isinstance(messages, Sequence) or not messages:
+    messages = state.get("messages") if isinstance(state, _MAPPINGS) else state
+    if not isinstance(messages, _SEQUENCES) or not messages:
         return None
     last = messages[-1]
     return last.id if isinstance(last, AIMessage) else None
@@ -133,15 +144,17 @@ def talk_request(model: Any, messages: Any, options: Mapping[str, Any]) -> TalkR
         model=plain.model,
         messages=plain.messages,
         tools=plain.tools,
-        results=[
-            Told(one.tool_call_id, one.content, failed=one.status == "error")
-            for one in messages
-            if isinstance(one, ToolMessage)
-        ],
-        user_messages=sum(isinstance(one, HumanMessage) for one in messages),
+        results=partial(_results, messages),
+        user_messages=[_role_of[type(one)] for one in messages].count(HumanMessage),
         ends_with_user=ends_with_user,
         user_text=str(last.text) if isinstance(last, HumanMessage) else None,
     )
+
+
+def _results(messages: Sequence[Any]) -> Iterator[Told]:
+    for one in reversed(messages):
+        if _role_of[type(one)] is ToolMessage:
+            yield Told(one.tool_call_id, one.content, failed=one.status == "error")
 
 
 def answer(result: Any) -> ModelAnswer:
@@ -250,15 +263,38 @@ def _update_of(result: Any) -> Any:
     return getattr(result, "update", None) if type(result).__name__ == "Command" else None
 
 
+class _Roles(dict[type, type | None]):
+    """Which of the messages that are told apart here a class is; None for no message at all.
+
+    `isinstance` asks pydantic's classes in Python, which takes longer than all else that is read of a message.
+    """
+
+    def __missing__(self, kind: type) -> type | None:
+        told_apart = (ToolMessage, AIMessage, HumanMessage, BaseMessage)
+        role = next((one for one in told_apart if issubclass(kind, one)), None)
+        if len(self) < _MAX_ROLES:
+            self[kind] = role
+        return role
+
+
+_MAX_ROLES = 1024
+_role_of = _Roles()
+
+
 def _plain(value: Any) -> Any:
     """What a message says, without ids and measurements that differ from call to call."""
-    if isinstance(value, ToolMessage):
+    role = _role_of[type(value)]
+    if role is None:
+        return _plain_items(value)
+    if role is ToolMessage:
         return ["tool", value.content, value.tool_call_id, value.status]
-    if isinstance(value, AIMessage):
+    if role is AIMessage:
         return ["ai", value.content, [[call["name"], call["args"]] for call in value.tool_calls]]
-    if isinstance(value, BaseMessage):
-        return [value.type, value.content]
-    if isinstance(value, Mapping):
+    return [value.type, value.content]
+
+
+def _plain_items(value: Any) -> Any:
+    if isinstance(value, _MAPPINGS):
         return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
