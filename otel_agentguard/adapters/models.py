@@ -288,8 +288,6 @@ class ModelStep(Step):
         request: What was decoded of it.
     """
 
-    __slots__ = ("_answer", "_outer", "event", "request")
-
     def __init__(self, guard: Guard, here: Scope, request: ModelRequest, *, current: bool = True) -> None:
         run = request.run
         if run is None and here.run is None and request.conversation is not None:

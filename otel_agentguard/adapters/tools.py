@@ -167,8 +167,6 @@ class FrameworkCall(HandedOn):
         request: The call.
     """
 
-    __slots__ = ("_handing_on",)
-
     _handing_on: Token[Context]
 
     def __init__(self, guard: Guard, here: Scope, around: Context, request: ToolRequest) -> None:
@@ -183,10 +181,6 @@ class FrameworkCall(HandedOn):
         self.declaration = declaration_for(request)
         may_refuse = guard.enforce_auto if self.declaration is None else guard.enforce
         self.enforce = may_refuse and not request.is_control
-        self.late = None
-        self.notes = ()
-        self.more = None
-        self.was_told = False
         self.call = event_of(guard, self.agent, request, self.declaration)
         attributes: dict[str, AttributeValue] = {
             GEN_AI_OPERATION_NAME: OPERATION_EXECUTE_TOOL,

@@ -6,8 +6,7 @@ body the way its declaration says, and leaves the rest to the outer one, so that
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from opentelemetry import context
@@ -44,16 +43,6 @@ class HandedOn(Step):
     notes: tuple[str, ...] = ()
     more: dict[str, AttributeValue] | None = None
     was_told = False
-
-
-@contextmanager
-def handing_on(step: HandedOn) -> Iterator[None]:
-    """Let declared tools inside know that this call is accounted for."""
-    token = context.attach(context.set_value(HANDED_KEY, step))
-    try:
-        yield
-    finally:
-        context.detach(token)
 
 
 def call_around() -> HandedOn | None:
