@@ -19,6 +19,7 @@ from opentelemetry.context import Context
 
 from otel_agentguard.effects.calls import RunEffects
 from otel_agentguard.engine import Engine
+from otel_agentguard.forks import new_lock
 from otel_agentguard.runs import Run
 from otel_agentguard.semconv import BAGGAGE_RUN_ID
 
@@ -98,7 +99,7 @@ class ImplicitRuns:
     def __init__(self, engine: Engine, *, trust_baggage: bool = False) -> None:
         self._engine = engine
         self._trust_baggage = trust_baggage
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._named: dict[tuple[str, str | int], Run] = {}
         self._by_owner: WeakKeyDictionary[asyncio.Task[object] | threading.Thread, Run] = WeakKeyDictionary()
         self._owned: dict[str, Run] = {}

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -25,6 +24,7 @@ from otel_agentguard.config import Settings
 from otel_agentguard.errors import RunAborted
 from otel_agentguard.events import Event, Outcome, ToolCall, ToolSpec, Trigger, Turn
 from otel_agentguard.findings import Action, Finding, by_specificity
+from otel_agentguard.forks import new_lock
 from otel_agentguard.policy import Policy, severity_of
 from otel_agentguard.protocols import Check, Clock, RunInfo, Sink
 from otel_agentguard.runs import PASS, ApprovalCallback, ApprovalRequest, Decision, FindingCallback, Run, Tombstone
@@ -66,7 +66,7 @@ class Engine:
         self._sinks = tuple(sinks)
         self._on_finding = on_finding
         self._approve = approve
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._runs: OrderedDict[str, Run] = OrderedDict()
         self._tombstones: OrderedDict[str, Tombstone] = OrderedDict()
         self._by_conversation: dict[str | None, Tombstone] = {}

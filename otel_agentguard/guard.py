@@ -7,7 +7,6 @@ up in `installed` at each call.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary
@@ -23,6 +22,7 @@ from otel_agentguard.errors import StoreError
 from otel_agentguard.events import ToolSpec
 from otel_agentguard.findings import Finding
 from otel_agentguard.fingerprint import exporter
+from otel_agentguard.forks import new_lock
 from otel_agentguard.protocols import Sink
 from otel_agentguard.runs import Run
 from otel_agentguard.seen import Others
@@ -102,7 +102,7 @@ class Guard:
         self.specs = dict(specs or {})
         self._redact = redact
         self._sinks = tuple(sinks)
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._entries: dict[str, int] = {}
         self._opaque_told: set[str] = set()
         self._warned_of_memory = False

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
@@ -25,6 +24,7 @@ from otel_agentguard.errors import ConfigError, StoreError
 from otel_agentguard.events import Effect, ToolSpec
 from otel_agentguard.findings import CheckName, Limits
 from otel_agentguard.fingerprint import new_key
+from otel_agentguard.forks import new_lock
 from otel_agentguard.guard import Guard, Redact, installed, remove_processor
 from otel_agentguard.outofband import WorksLater
 from otel_agentguard.protocols import Check, Embedder, Judge, Sink, Store, Suspicion, Verdict
@@ -47,7 +47,7 @@ CAPTURE_CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _CAPTURES_ON_SPANS = frozenset({"true", "1", "span_only", "span_and_event"})
 _SINKS_GROUP = "otel_agentguard_sinks"
 
-_lock = threading.Lock()
+_lock = new_lock()
 _current: AgentGuard | None = None
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from otel_agentguard.findings import Action, Finding
+from otel_agentguard.forks import new_lock
 from otel_agentguard.policy import Ladder, Policy
 from otel_agentguard.protocols import RunCheck, RunInfo
 from otel_agentguard.seen import SeenEvents
@@ -122,7 +122,7 @@ class Run:
         self.checks = checks
         self.values = values
         self.parent = parent
-        self.lock = threading.Lock()
+        self.lock = new_lock()
         self.ladder = Ladder(policy)
         self.step = 0
         self.stopped: Finding | None = None

@@ -7,7 +7,6 @@ to end the run before the next request.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
@@ -27,6 +26,7 @@ from otel_agentguard.current import scope, within
 from otel_agentguard.errors import RunAborted
 from otel_agentguard.events import Outcome, ToolCall
 from otel_agentguard.fingerprint import result_digest
+from otel_agentguard.forks import new_lock
 from otel_agentguard.guard import Guard, installed
 from otel_agentguard.runs import Decision, Run
 from otel_agentguard.seams.streams import relaying, relaying_async
@@ -298,7 +298,7 @@ class Talks:
 
     def __init__(self, source: str) -> None:
         self._source = source
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._by_key: OrderedDict[str, Talk] = OrderedDict()
 
     def find(self, request: TalkRequest) -> Talk:

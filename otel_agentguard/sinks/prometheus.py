@@ -10,7 +10,6 @@ sets are there from the start, and those of an agent, a tool or a pair from its 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Mapping
 from itertools import product
 from typing import Final
@@ -34,6 +33,7 @@ from otel_agentguard.events import (
     Turn,
 )
 from otel_agentguard.findings import Finding
+from otel_agentguard.forks import new_lock
 from otel_agentguard.protocols import RunInfo
 from otel_agentguard.sinks.declared import Declared
 from otel_agentguard.sinks.labels import MAX_AGENTS, MAX_PLACES, MAX_TOOLS, Names, Pairs
@@ -288,7 +288,7 @@ class _Tally:
     __slots__ = ("_drew", "_lock", "_redundant_only", "_repeats", "_tokens", "model_calls", "tool_calls")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self.tool_calls = 0
         self.model_calls = 0
         self._tokens = 0
