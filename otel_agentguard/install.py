@@ -390,14 +390,20 @@ def _build(settings: Settings, parts: Parts, *, by_program: bool) -> AgentGuard:
         is_on=any(check.name == CheckName.DEDUP for check in checks),
     )
     sinks: tuple[Sink, ...] = (counting, FindingEvents(), dedup, *judges, *_registered_sinks(), *parts.sinks)
-    engine = Engine(checks=checks, settings=settings, sinks=sinks, on_finding=parts.on_finding, approve=parts.approve)
     explicit = settings.mode if by_program or settings.mode_forced is not None else Mode.ENFORCE
+    engine = Engine(
+        checks=checks,
+        settings=settings,
+        sinks=sinks,
+        on_finding=parts.on_finding,
+        approve=parts.approve,
+        enforces=explicit is Mode.ENFORCE,
+    )
     guard = Guard(
         engine,
         key=settings.fingerprint_key or new_key(),
         explicit=explicit,
         automatic=settings.mode,
-        sinks=sinks,
         processor=lambda: _met(made),
         captures_content=os.environ.get(CAPTURE_CONTENT, "").strip().lower() in _CAPTURES_ON_SPANS,
         redact=parts.redact,

@@ -86,6 +86,8 @@ class Run:
         attended: Whether a person can be asked.
         findings: The latest findings.
         seen: What was told of it lately, so that what several sides report counts once.
+        entries: How often `run()` has entered it and not left it yet.
+        touched_s: When something last happened in it, on the clock of the engine.
     """
 
     __slots__ = (
@@ -95,6 +97,7 @@ class Run:
         "can_stop",
         "checks",
         "closed",
+        "entries",
         "findings",
         "info",
         "ladder",
@@ -131,6 +134,7 @@ class Run:
         self.can_stop = True
         self.attended = info.settings.attended
         self.closed = False
+        self.entries = 0
         self.touched_s = 0.0
         self.findings: deque[Finding] = deque(maxlen=64)
         self.pending_notes: deque[str] = deque(maxlen=16)

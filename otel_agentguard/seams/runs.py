@@ -338,7 +338,11 @@ class RunHandle:
             self._scope = self._entered(guard, around)
         self._token = context.attach(self._within(context.get_current()))
         if guard is not None and self._plan is not None and self._run is not None:
-            plans.follow(guard, self._scope, self._run, self._plan)
+            try:
+                plans.follow(guard, self._scope, self._run, self._plan)
+            except BaseException as exc:
+                self.__exit__(type(exc), exc, exc.__traceback__)
+                raise
         return self
 
     def __exit__(

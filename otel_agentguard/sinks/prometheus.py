@@ -276,8 +276,9 @@ class PrometheusSink:
         for kind, verdict in product(semconv.MEMORY_KINDS, semconv.MEMORY_VERDICTS):
             self._memory_writes.at(kind, verdict)
         for part in semconv.STATE_PARTS:
-            self._dropped.at(part)
             self._state.at(part)
+        for part in semconv.DROPPED_PARTS:
+            self._dropped.at(part)
         for where in ("on_finding", "approve", *(f"check {check}" for check in semconv.CHECKS)):
             self._guard_errors.at(where)
 
