@@ -356,15 +356,14 @@ class Engine:
         judged: list[_Judged] | None = None
         timed = event.step % _TIMED_EVERY == 0
         for name, check in run.checks:
-            ask = check.before if upcoming else check.after
             try:
+                ask = check.before if upcoming else check.after
                 found = self._timed(name, ask, event) if timed else ask(event)
+                if found:
+                    new = [_Judged(*run.ladder.judge(f, run.info.progress, upcoming=upcoming)) for f in found]
+                    judged = new if judged is None else judged + new
             except Exception as exc:
                 self.failed(f"check {name}", exc)
-                continue
-            if found:
-                judged = judged or []
-                judged += [_Judged(*run.ladder.judge(f, run.info.progress, upcoming=upcoming)) for f in found]
         return judged
 
     def _timed(self, name: str, ask: Callable[[Event], Sequence[Finding]], event: Event) -> Sequence[Finding]:

@@ -650,6 +650,44 @@ def one_finding(kind: Kind, action: Action = HINT) -> Finding:
     )
 
 
+@pytest.mark.parametrize("answer", [True, 3, one_finding(Kind.LOOP), ["a finding"]])
+def test_a_check_that_answers_with_anything_but_findings_breaks_nothing(answer: object) -> None:
+    class Odd:
+        name = "odd"
+
+        def open(self, run: RunInfo) -> Odd:
+            return self
+
+        def before(self, event: Event) -> object:
+            return answer
+
+        def after(self, event: Event) -> object:
+            return answer
+
+    sink = RecordingSink()
+    engine = Engine(checks=[Odd(), LoopCheck()], sinks=[sink])  # type: ignore[list-item]
+    run = engine.open()
+
+    actions = [engine.observe(run, read()).action for _ in range(3)]
+
+    assert actions == [ALLOW, ALLOW, HINT]
+    assert sink.failures == ["check odd"] * 6
+
+
+def test_a_check_that_opens_what_is_no_check_breaks_nothing() -> None:
+    class Odd:
+        name = "odd"
+
+        def open(self, run: RunInfo) -> object:
+            return object()
+
+    sink = RecordingSink()
+    engine = Engine(checks=[Odd()], sinks=[sink])  # type: ignore[list-item]
+
+    assert engine.observe(engine.open(), read()) is PASS
+    assert sink.failures == ["check odd"] * 2
+
+
 def test_findings_of_one_step_come_the_most_specific_first() -> None:
     kinds = [Kind.SEMANTIC, Kind.LOOP, Kind.DUPLICATE_SIDE_EFFECT, Kind.REDUNDANT, Kind.BUDGET]
     engine = Engine(checks=[Alone(*map(one_finding, kinds))])
