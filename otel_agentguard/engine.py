@@ -160,7 +160,8 @@ class Engine:
         with self._lock:
             if run.closed:
                 return
-            self._runs.pop(run.run_id, None)
+            if self._runs.get(run.run_id) is run:
+                del self._runs[run.run_id]
         self._finish(run, "failed" if failed else "completed")
 
     def find(self, run_id: str) -> Run | None:

@@ -240,7 +240,8 @@ class TalkSeam:
             if trace_id is None:
                 run = guard.implicit.of_conversation(talk.id, trace_id=of_request)
             else:
-                run = guard.implicit.of_trace(trace_id)
+                is_recorded = trace.get_current_span().is_recording()
+                run = guard.implicit.of_trace(trace_id, is_recorded=is_recorded)
             if request.ends_with_user and request.user_messages != talk.user_messages:
                 entry = EntryRequest(user_text=request.user_text)
                 run = take_users_turn(guard, run, here, entry)

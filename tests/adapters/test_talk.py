@@ -20,6 +20,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from otel_agentguard import Effect, RunAborted, run, tool
 from otel_agentguard.events import ModelCall, ToolCall, Turn
@@ -295,3 +296,17 @@ def test_the_span_of_another_instrumentation_around_each_request_is_no_run(
             ]
 
     assert len(model.requests("around")) == 7
+
+
+def test_of_requests_that_are_not_sampled_only_few_are_known(
+    model: ScriptedModel, installing: Installing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("otel_agentguard.current.MAX_UNRECORDED", 3)
+    trace.set_tracer_provider(TracerProvider(sampler=ALWAYS_OFF))
+    guard = installing()
+
+    for number in range(10):
+        with trace.get_tracer("app").start_as_current_span("GET /"):
+            loop(model.play(f"unsampled-{number}", saying("done")), said("go"), plain)
+
+    assert len(guard.engine.runs()) <= 3
