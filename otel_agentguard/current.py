@@ -8,6 +8,7 @@ outside of every run belongs to an implicit run, found by what is there to tell 
 from __future__ import annotations
 
 import asyncio
+import heapq
 import threading
 from collections.abc import Callable
 from contextvars import Token
@@ -19,11 +20,13 @@ from opentelemetry.context import Context
 
 from otel_agentguard.effects.calls import RunEffects
 from otel_agentguard.engine import Engine
+from otel_agentguard.forks import new_lock
 from otel_agentguard.runs import Run
 from otel_agentguard.semconv import BAGGAGE_RUN_ID
 
 SCOPE_KEY = context.create_key("agentguard-scope")
 IDLE_S = 900.0
+MAX_UNRECORDED = 1_000
 _SWEEP_EVERY_S = 60.0
 
 
@@ -97,6 +100,9 @@ def within(run: Run, here: Scope, ctx: Context) -> Context:
 class ImplicitRuns:
     """The runs of code outside of every `run()`, each dropped after 15 minutes without an event.
 
+    The run of a trace ends with its root span. Nobody hears of the end of a span that is not recorded, so of
+    traces of such spans only the latest are known, at most 1,000.
+
     Thread safe. A run known only by its thread is refused calls but never ended, since the thread
     serves other people next.
 
@@ -108,10 +114,11 @@ class ImplicitRuns:
     def __init__(self, engine: Engine, *, trust_baggage: bool = False) -> None:
         self._engine = engine
         self._trust_baggage = trust_baggage
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._named: dict[tuple[str, str | int], Run] = {}
         self._by_owner: WeakKeyDictionary[asyncio.Task[object] | threading.Thread, Run] = WeakKeyDictionary()
         self._owned: dict[str, Run] = {}
+        self._unrecorded: set[int] = set()
         self._swept_s = engine.now_s()
 
     def current(self, ctx: Context | None = None) -> Run:
@@ -122,9 +129,10 @@ class ImplicitRuns:
         """
         if self._trust_baggage and isinstance(arrived := baggage.get_baggage(BAGGAGE_RUN_ID, ctx), str) and arrived:
             return self._run_named("baggage", arrived, lambda: self._engine.open(arrived))
-        span = trace.get_current_span(ctx).get_span_context()
-        if span.is_valid:
-            return self.of_trace(span.trace_id)
+        span = trace.get_current_span(ctx)
+        told = span.get_span_context()
+        if told.is_valid:
+            return self.of_trace(told.trace_id, is_recorded=span.is_recording())
         task = _current_task()
         owner = threading.current_thread() if task is None else task
         with self._lock:
@@ -142,9 +150,17 @@ class ImplicitRuns:
         with self._lock:
             self._by_owner[owner] = run
 
-    def of_trace(self, trace_id: int) -> Run:
-        """The implicit run of a trace."""
-        return self._run_named("trace", trace_id, self._engine.open)
+    def of_trace(self, trace_id: int, *, is_recorded: bool = True) -> Run:
+        """The implicit run of a trace.
+
+        Args:
+            trace_id: The trace.
+            is_recorded: Whether its spans are recorded, so that `end_trace` will be called.
+        """
+        run = self._run_named("trace", trace_id, self._engine.open)
+        if not is_recorded and trace_id not in self._unrecorded:
+            self._note_unrecorded(trace_id)
+        return run
 
     def of_conversation(self, conversation: str, *, trace_id: int | None = None) -> Run:
         """The implicit run of a conversation that an adapter or a span knows.
@@ -195,6 +211,7 @@ class ImplicitRuns:
     def end_trace(self, trace_id: int, *, failed: bool) -> None:
         """Drop the run of a trace whose root has ended here; that of a conversation goes on."""
         with self._lock:
+            self._unrecorded.discard(trace_id)
             ended = [self._named.pop((by, trace_id), None) for by in ("trace", "left")]
         for run in ended:
             if run is not None and run.info.conversation is None:
@@ -205,6 +222,7 @@ class ImplicitRuns:
         with self._lock:
             runs = [*self._named.values(), *self._owned.values()]
             self._named.clear()
+            self._unrecorded.clear()
             self._owned.clear()
             self._by_owner.clear()
         for run in runs:
@@ -221,6 +239,20 @@ class ImplicitRuns:
                 self._sweep()
                 run = self._named[key] = opened()
             return run
+
+    def _note_unrecorded(self, trace_id: int) -> None:
+        """Take the traces for ended in which nothing has happened for longest; some at once, as all are looked at."""
+        with self._lock:
+            self._unrecorded.add(trace_id)
+            if len(self._unrecorded) <= MAX_UNRECORDED:
+                return
+            ended = heapq.nsmallest(max(1, MAX_UNRECORDED // 10), self._unrecorded, key=self._touched_s)
+        for one in ended:
+            self.end_trace(one, failed=False)
+
+    def _touched_s(self, trace_id: int) -> float:
+        run = self._named.get(("trace", trace_id))
+        return 0.0 if run is None else run.touched_s
 
     def _open_for(self, owner: asyncio.Task[object] | threading.Thread, *, can_stop: bool) -> Run:
         self._sweep()

@@ -10,9 +10,9 @@ application are asked outside of it; the outcome is settled under the lock again
 from __future__ import annotations
 
 import asyncio
+import heapq
 import inspect
 import logging
-import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
@@ -25,6 +25,7 @@ from otel_agentguard.config import Settings
 from otel_agentguard.errors import RunAborted
 from otel_agentguard.events import Event, Outcome, ToolCall, ToolSpec, Trigger, Turn
 from otel_agentguard.findings import Action, Finding, by_specificity
+from otel_agentguard.forks import new_lock
 from otel_agentguard.policy import Policy, severity_of
 from otel_agentguard.protocols import Check, Clock, RunInfo, Sink
 from otel_agentguard.runs import PASS, ApprovalCallback, ApprovalRequest, Decision, FindingCallback, Run, Tombstone
@@ -34,7 +35,6 @@ _logger = logging.getLogger("otel_agentguard")
 
 MAX_RUNS = 20_000
 MAX_TOMBSTONES = 10_000
-IDLE_S = 900.0
 _TIMED_EVERY = 16
 _CALLBACK_TIMEOUT_S = 30.0
 
@@ -46,6 +46,16 @@ class Engine:
 
     Thread safe. Nothing it calls can break the application: what a check, sink or callback raises is
     logged once, counted, and taken as silence.
+
+    Args:
+        checks: What judges the runs.
+        settings: The settings of runs that have none of their own.
+        sinks: Who is told of what happens.
+        now_s: The clock.
+        on_finding: Asked about each new finding and what would be done.
+        approve: Asked before an attended run is stopped.
+        policy: Makes actions of findings; the ladder of the settings where it is None.
+        enforces: Whether any seam may refuse. Where none may, a run that was stopped can be entered again.
     """
 
     def __init__(
@@ -58,20 +68,23 @@ class Engine:
         on_finding: FindingCallback | None = None,
         approve: ApprovalCallback | None = None,
         policy: Policy | None = None,
+        enforces: bool = True,
     ) -> None:
         self._policy = policy
+        self._enforces = enforces
         self.settings = settings or Settings()
         self.now_s = now_s
         self.checks = tuple(checks)
         self._sinks = tuple(sinks)
         self._on_finding = on_finding
         self._approve = approve
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._runs: OrderedDict[str, Run] = OrderedDict()
         self._tombstones: OrderedDict[str, Tombstone] = OrderedDict()
         self._by_conversation: dict[str | None, Tombstone] = {}
         self._budget = SharedBudget()
         self._failed_once: set[str] = set()
+        self._told_of_eviction = False
         self._timings: deque[tuple[str, float]] = deque(maxlen=256)
 
     def open(
@@ -104,12 +117,13 @@ class Engine:
             RunAborted: This run id was stopped, and not released since.
         """
         with self._lock:
+            own = None
             if run_id is not None:
-                if (grave := self._tombstones.get(run_id)) is not None:
-                    raise RunAborted(grave.finding, run_id=run_id)
+                if (own := self._tombstones.get(run_id)) is not None and self._enforces:
+                    raise RunAborted(own.finding, run_id=run_id)
                 if (alive := self._runs.get(run_id)) is not None:
                     return alive
-            grave = self._by_conversation.get(conversation)
+            grave = own or self._by_conversation.get(conversation)
             info = RunInfo(
                 run_id=run_id or uuid4().hex,
                 agent=agent,
@@ -126,16 +140,19 @@ class Engine:
             run = Run(info, checks, KeptValues(self._budget), parent=parent, policy=self._policy)
             if attended is not None:
                 run.attended = attended
+            stop = None
             if grave is not None:
                 run.ladder.remember(grave.ladder)
-                if event is None or event == grave.event:
-                    run.awaits_user = grave.finding
+                if grave is own or event in (None, grave.event):
+                    stop = grave.finding
+            run.awaits_user = stop if self._enforces else None
             run.touched_s = self.now_s()
+            evicted = self._make_room()
             self._runs[info.run_id] = run
-            evicted = self._evict()
-        for old in evicted:
-            self._finish(old, "failed")
-        self._tell("run_opened", info)
+        self._finish_evicted(evicted)
+        self.tell("run_opened", info)
+        if stop is not None and not self._enforces:
+            self.tell("found", info, stop, "observe")
         return run
 
     def close(self, run: Run, *, failed: bool = False) -> None:
@@ -143,7 +160,8 @@ class Engine:
         with self._lock:
             if run.closed:
                 return
-            self._runs.pop(run.run_id, None)
+            if self._runs.get(run.run_id) is run:
+                del self._runs[run.run_id]
         self._finish(run, "failed" if failed else "completed")
 
     def find(self, run_id: str) -> Run | None:
@@ -287,9 +305,14 @@ class Engine:
         findings = tuple(sorted((*first.findings, *second.findings), key=by_specificity))
         return Decision(decided.action, decided.finding, findings, first.notes + second.notes)
 
-    def stop_reason(self, run: Run) -> Finding | None:
-        """Why the run must not go on, or None; what the last look before a body starts asks."""
-        return run.stop_reason()
+    def tell(self, what: str, *args: object) -> None:
+        """Call a method of every sink that has it; what it raises is counted."""
+        for sink in self._sinks:
+            try:
+                if (method := getattr(sink, what, None)) is not None:
+                    method(*args)
+            except Exception as exc:
+                self.failed(f"sink {type(sink).__name__}", exc)
 
     def failed(self, where: str, exc: BaseException) -> None:
         """Count a contained failure of the guard itself, and log the first one of each place."""
@@ -333,22 +356,21 @@ class Engine:
             except Exception as exc:
                 self.failed(f"sink {type(sink).__name__}", exc)
         while self._timings:
-            self._tell("timed", *self._timings.popleft())
+            self.tell("timed", *self._timings.popleft())
         return judged
 
     def _ask(self, run: Run, event: Event, *, upcoming: bool) -> list[_Judged] | None:
         judged: list[_Judged] | None = None
         timed = event.step % _TIMED_EVERY == 0
         for name, check in run.checks:
-            ask = check.before if upcoming else check.after
             try:
+                ask = check.before if upcoming else check.after
                 found = self._timed(name, ask, event) if timed else ask(event)
+                if found:
+                    new = [_Judged(*run.ladder.judge(f, run.info.progress, upcoming=upcoming)) for f in found]
+                    judged = new if judged is None else judged + new
             except Exception as exc:
                 self.failed(f"check {name}", exc)
-                continue
-            if found:
-                judged = judged or []
-                judged += [_Judged(*run.ladder.judge(f, run.info.progress, upcoming=upcoming)) for f in found]
         return judged
 
     def _timed(self, name: str, ask: Callable[[Event], Sequence[Finding]], event: Event) -> Sequence[Finding]:
@@ -360,7 +382,7 @@ class Engine:
     def _ran_anyway(self, event: Event) -> None:
         event.refused = False
         if isinstance(event, ToolCall):
-            self._tell("executed_after_block", event.agent, event.tool)
+            self.tell("executed_after_block", event.agent, event.tool)
 
     def _take_result(self, run: Run, call: ToolCall) -> None:
         if call.fingerprint is not None and call.result_known and not call.refused:
@@ -465,7 +487,7 @@ class Engine:
             self._weigh_after(run, event)
         for finding in fresh:
             acted = enforce and (not over or (finding.action is Action.STOP and run.can_stop))
-            self._tell("found", run.info, finding, "enforce" if acted else "observe")
+            self.tell("found", run.info, finding, "enforce" if acted else "observe")
         notes = tuple(one.message for one in fresh if one.message and one.action >= Action.HINT)
         return Decision(action, decided, tuple(fresh), notes)
 
@@ -473,11 +495,29 @@ class Engine:
         if run.stopped is None:
             run.stopped = finding
 
-    def _evict(self) -> list[Run]:
-        evicted = []
-        while len(self._runs) > MAX_RUNS:
-            evicted.append(self._runs.popitem(last=False)[1])
+    def _make_room(self) -> list[Run]:
+        """Take out the runs that nothing has happened in for longest; one that somebody is inside of only as the last.
+
+        Some go at once, since looking for them means looking at all.
+        """
+        if len(self._runs) < MAX_RUNS:
+            return []
+        left = [run for run in self._runs.values() if not run.entries]
+        many = max(1, MAX_RUNS // 100) if left else 1
+        evicted = heapq.nsmallest(many, left or self._runs.values(), key=lambda run: run.touched_s)
+        for run in evicted:
+            del self._runs[run.run_id]
         return evicted
+
+    def _finish_evicted(self, evicted: Sequence[Run]) -> None:
+        if not evicted:
+            return
+        if not self._told_of_eviction:
+            self._told_of_eviction = True
+            _logger.warning("agentguard: %d runs are alive at once; those that were idle longest are dropped", MAX_RUNS)
+        self.tell("dropped", "runs", len(evicted))
+        for run in evicted:
+            self._finish(run, "failed")
 
     def _finish(self, run: Run, outcome: str) -> None:
         with run.lock:
@@ -490,7 +530,7 @@ class Engine:
                 self._bury(run, run.stopped)
             run.values.clear()
             run.checks = ()
-        self._tell("run_closed", run.info, outcome, run.step)
+        self.tell("run_closed", run.info, outcome, run.step)
 
     def _bury(self, run: Run, finding: Finding) -> None:
         grave = Tombstone(run.run_id, run.info.conversation, finding, run.info.event, run.ladder)
@@ -505,13 +545,6 @@ class Engine:
             _, oldest = self._tombstones.popitem(last=False)
             if self._by_conversation.get(oldest.conversation) is oldest:
                 del self._by_conversation[oldest.conversation]
-
-    def _tell(self, what: str, *args: object) -> None:
-        for sink in self._sinks:
-            try:
-                getattr(sink, what)(*args)
-            except Exception as exc:
-                self.failed(f"sink {type(sink).__name__}", exc)
 
     def _contained(self, where: str, call: Callable[..., _T], *args: object) -> _T | None:
         try:

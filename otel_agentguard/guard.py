@@ -7,7 +7,6 @@ up in `installed` at each call.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary
@@ -23,7 +22,7 @@ from otel_agentguard.errors import StoreError
 from otel_agentguard.events import ToolSpec
 from otel_agentguard.findings import Finding
 from otel_agentguard.fingerprint import exporter
-from otel_agentguard.protocols import Sink
+from otel_agentguard.forks import new_lock
 from otel_agentguard.runs import Run
 from otel_agentguard.seen import Others
 from otel_agentguard.semconv import INSTRUMENTATION_SCOPE
@@ -60,6 +59,7 @@ class Guard:
         enforce_auto: Whether seams that auto-instrumentation put in may.
         exported: Gives the form of an identity that may leave the process; see `fingerprint.exported`.
         implicit: The runs of code outside of every `run()`.
+        tell: Calls a method of every sink that has it.
         tracer: Makes our spans, whichever provider there is.
         captures_content: Whether arguments, results and messages may go onto spans.
         processor_pending: Our span processor has not met the SDK's provider yet.
@@ -77,7 +77,6 @@ class Guard:
         key: bytes,
         explicit: Mode = Mode.ENFORCE,
         automatic: Mode = Mode.OBSERVE,
-        sinks: Sequence[Sink] = (),
         processor: Callable[[], SpanProcessor] | None = None,
         captures_content: bool = False,
         redact: Redact | None = None,
@@ -85,6 +84,7 @@ class Guard:
     ) -> None:
         self.engine = engine
         self.settings = engine.settings
+        self.tell = engine.tell
         self.exported = exporter(key)
         self.enforce = explicit is Mode.ENFORCE
         self.enforce_auto = automatic is Mode.ENFORCE
@@ -101,22 +101,9 @@ class Guard:
         self._attached: tuple[AcceptsProcessors, SpanProcessor] | None = None
         self.specs = dict(specs or {})
         self._redact = redact
-        self._sinks = tuple(sinks)
-        self._lock = threading.Lock()
-        self._entries: dict[str, int] = {}
+        self._lock = new_lock()
         self._opaque_told: set[str] = set()
         self._warned_of_memory = False
-
-    def tell(self, what: str, *args: object) -> None:
-        """Call a method that not every sink has; what it raises is counted."""
-        for sink in self._sinks:
-            method = getattr(sink, what, None)
-            if method is None:
-                continue
-            try:
-                method(*args)
-            except Exception as exc:
-                self.engine.failed(f"sink {type(sink).__name__}", exc)
 
     def opaque(self, type_name: str) -> None:
         """Count a value that has no stable form; the first of each type is logged."""
@@ -193,16 +180,14 @@ class Guard:
         """
         with self._lock:
             run = opened()
-            self._entries[run.run_id] = self._entries.get(run.run_id, 0) + 1
+            run.entries += 1
             return run
 
     def leave_run(self, run: Run, *, failed: bool) -> None:
         """Leave a run; whoever is the last one ends it."""
         with self._lock:
-            left = self._entries.pop(run.run_id, 1) - 1
-            if left:
-                self._entries[run.run_id] = left
-            else:
+            run.entries -= 1
+            if run.entries <= 0:
                 self.engine.close(run, failed=failed)
 
     def meet_provider(self) -> None:

@@ -8,26 +8,26 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from opentelemetry import metrics, trace
 
 from otel_agentguard import loading
 from otel_agentguard.checks.registry import default_checks
-from otel_agentguard.config import Budget, LoopSettings, Mode, Settings, ToolSettings
+from otel_agentguard.config import LOOP_ROWS, Budget, LoopSettings, Mode, Settings, ToolSettings
 from otel_agentguard.engine import Engine
 from otel_agentguard.errors import ConfigError, StoreError
 from otel_agentguard.events import Effect, ToolSpec
 from otel_agentguard.findings import CheckName, Limits
 from otel_agentguard.fingerprint import new_key
+from otel_agentguard.forks import new_reentrant_lock
 from otel_agentguard.guard import Guard, Redact, installed, remove_processor
 from otel_agentguard.outofband import WorksLater
-from otel_agentguard.protocols import Check, Embedder, Judge, Sink, Store, Suspicion, Verdict
+from otel_agentguard.protocols import Check, Embedder, Judge, Sink, Store, Suspicion, Verdict, is_check, lacking
 from otel_agentguard.runs import ApprovalCallback, FindingCallback
 from otel_agentguard.seams.declare import DeclaredTools
 from otel_agentguard.seams.effects import EffectReports
@@ -43,11 +43,14 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("otel_agentguard")
 
+_T = TypeVar("_T")
+
 CAPTURE_CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _CAPTURES_ON_SPANS = frozenset({"true", "1", "span_only", "span_and_event"})
 _SINKS_GROUP = "otel_agentguard_sinks"
 
-_lock = threading.Lock()
+# Held while a guard is made, so that whoever installs at the same time waits and gets that one.
+_lock = new_reentrant_lock()
 _current: AgentGuard | None = None
 
 
@@ -252,17 +255,17 @@ def install(
         "fingerprint_key": fingerprint_key,
         "store_content": store_content,
         "checks": names,
-        "limits": {"same": limits, "failing": limits} if isinstance(limits, Limits) else limits,
+        "limits": None if limits is None else _rows(limits),
         "tools": None if tools is None else _tool_settings(tools),
         "budget": budget,
-        "people": None if people is None else frozenset(people),
+        "people": None if people is None else _listed("people", people, "a list of names"),
         "trust_baggage": trust_baggage,
         "inject_hints": inject_hints,
         "namespace": namespace,
     }
     parts = Parts(
         checks=own_checks,
-        sinks=tuple(sinks),
+        sinks=_listed("sinks", sinks, "a list of sinks"),
         registry=registry,
         otlp=otlp,
         on_finding=on_finding,
@@ -290,9 +293,29 @@ def install_for_instrumentation(declared: Mapping[str, object] | None = None) ->
     return _install({}, Parts(), by_program=False, given=bool(declared), declared=declared or {})
 
 
+class _Registry(Protocol):
+    """What is needed of a registry of metrics."""
+
+    def register(self, collector: Any) -> None:
+        """Add a metric."""
+        ...
+
+    def unregister(self, collector: Any) -> None:
+        """Take a metric out."""
+        ...
+
+    def collect(self) -> Iterable[Any]:
+        """Give all metrics."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What `install()` is given that is no setting."""
+    """What `install()` is given that is no setting.
+
+    Raises:
+        ConfigError: One of them is not what is expected there.
+    """
 
     checks: tuple[Check, ...] = ()
     sinks: tuple[Sink, ...] = ()
@@ -304,6 +327,22 @@ class Parts:
     embedder: object = None
     judge: object = None
     specs: Mapping[str, ToolSpec] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for check in self.checks:
+            if not is_check(check):
+                raise ConfigError(f"checks holds {check!r}; give names, or objects with a name and open(run)")
+        for sink in self.sinks:
+            if missing := lacking(sink, Sink):
+                raise ConfigError(f"sinks holds {sink!r}; give objects that have {', '.join(missing)} too, see Sink")
+        if self.registry is not None and lacking(self.registry, _Registry):
+            raise ConfigError(f"registry is {self.registry!r}; give a CollectorRegistry of prometheus_client")
+        if not isinstance(self.otlp, str | bool | None):
+            raise ConfigError(f"otlp is {self.otlp!r}; give the endpoint of a collector, or True")
+        for name in ("on_finding", "approve", "redact"):
+            given = getattr(self, name)
+            if given is not None and not callable(given):
+                raise ConfigError(f"{name} is {given!r}; give a function")
 
 
 def _install(
@@ -322,25 +361,24 @@ def _install(
                 what = "these arguments" if by_program else "the settings of the declarative configuration"
                 _logger.warning("agentguard: installed already, so %s are not taken; shutdown() it first", what)
             return earlier
-    if earlier is not None:
-        declared = declared or earlier.declared
-        earlier.shutdown()
-    defaults = None if by_program else {"mode": Mode.OBSERVE}
-    settings = loading.load(arguments, defaults=defaults, declared=declared)
-    settings = replace(settings, tools=DeclaredTools(settings.tools))
-    made = (
-        _off(settings, by_program=by_program)
-        if settings.mode is Mode.OFF
-        else _build(settings, parts, by_program=by_program)
-    )
-    made.declared = declared or {}
-    with _lock:
+        if earlier is not None:
+            declared = declared or earlier.declared
+            earlier.shutdown()
+        defaults = None if by_program else {"mode": Mode.OBSERVE}
+        settings = loading.load(arguments, defaults=defaults, declared=declared)
+        settings = replace(settings, tools=DeclaredTools(settings.tools))
+        made = (
+            _off(settings, by_program=by_program)
+            if settings.mode is Mode.OFF
+            else _build(settings, parts, by_program=by_program)
+        )
+        made.declared = declared or {}
         _current = made
         installed.guard = made.guard
-    if made.guard is not None:
-        made.guard.meet_provider()
-        _attach_adapters(made, made.guard)
-    return made
+        if made.guard is not None:
+            made.guard.meet_provider()
+            _attach_adapters(made, made.guard)
+        return made
 
 
 def _attach_adapters(made: AgentGuard, guard: Guard) -> None:
@@ -390,14 +428,20 @@ def _build(settings: Settings, parts: Parts, *, by_program: bool) -> AgentGuard:
         is_on=any(check.name == CheckName.DEDUP for check in checks),
     )
     sinks: tuple[Sink, ...] = (counting, FindingEvents(), dedup, *judges, *_registered_sinks(), *parts.sinks)
-    engine = Engine(checks=checks, settings=settings, sinks=sinks, on_finding=parts.on_finding, approve=parts.approve)
     explicit = settings.mode if by_program or settings.mode_forced is not None else Mode.ENFORCE
+    engine = Engine(
+        checks=checks,
+        settings=settings,
+        sinks=sinks,
+        on_finding=parts.on_finding,
+        approve=parts.approve,
+        enforces=explicit is Mode.ENFORCE,
+    )
     guard = Guard(
         engine,
         key=settings.fingerprint_key or new_key(),
         explicit=explicit,
         automatic=settings.mode,
-        sinks=sinks,
         processor=lambda: _met(made),
         captures_content=os.environ.get(CAPTURE_CONTENT, "").strip().lower() in _CAPTURES_ON_SPANS,
         redact=parts.redact,
@@ -505,19 +549,34 @@ def _export_spans(made: AgentGuard, exporter: SpanExporter) -> None:
 def _sorted_checks(checks: Iterable[str | Check] | None) -> tuple[tuple[str, ...] | None, tuple[Check, ...]]:
     if checks is None:
         return None, ()
-    if isinstance(checks, str):
-        raise ConfigError(f"checks is {checks!r}; give a list of names or checks")
-    every = tuple(checks)
+    every = _listed("checks", checks, "a list of names or checks")
     names = tuple(one for one in every if isinstance(one, str))
     own = tuple(one for one in every if not isinstance(one, str))
     return None if own and not names else names, own
+
+
+def _listed(argument: str, given: Iterable[_T], expected: str) -> tuple[_T, ...]:
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise ConfigError(f"{argument} is {given!r}; give {expected}")
+    return tuple(given)
+
+
+def _rows(limits: Limits | LoopSettings | Mapping[str, object]) -> LoopSettings | Mapping[str, object]:
+    if isinstance(limits, Limits):
+        return {"same": limits, "failing": limits}
+    if isinstance(limits, LoopSettings | Mapping):
+        return limits
+    raise ConfigError(f"limits is {limits!r}; give Limits, LoopSettings, or limits by row: {', '.join(LOOP_ROWS)}")
 
 
 def _registered_sinks() -> list[Sink]:
     sinks: list[Sink] = []
     for one in entry_points(group=_SINKS_GROUP):
         try:
-            sinks.append(one.load()())
+            sink = one.load()()
+            if missing := lacking(sink, Sink):
+                raise TypeError(f"{sink!r} is no sink: it lacks {', '.join(missing)}")  # noqa: TRY301 - one path for every failure
+            sinks.append(sink)
         except Exception:
             _logger.exception("agentguard: the sink %s cannot be loaded; it hears nothing", one.name)
     return sinks
@@ -525,7 +584,7 @@ def _registered_sinks() -> list[Sink]:
 
 def _tool_settings(tools: Mapping[str, ToolSettings | ToolSpec | Mapping[str, object]]) -> Mapping[str, object]:
     if not isinstance(tools, Mapping):
-        raise ConfigError(f"tools is {type(tools).__name__}; give settings by name of the tool, or a ToolRegistry")
+        raise ConfigError(f"tools is {tools!r}; give settings by name of the tool, or a ToolRegistry")
     settings: dict[str, object] = {}
     for name, one in tools.items():
         if not isinstance(one, ToolSpec):

@@ -14,7 +14,7 @@ import difflib
 import logging
 import os
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -280,6 +280,8 @@ def _limits(where: str, base: Limits, parts: Mapping[str, Any]) -> Limits:
 def _parsed(key: _Key, given: _Given) -> Any:
     parser = _parser_of(key)
     name = ".".join(key)
+    if parser is None and (parts := _parts_of(key)):
+        raise ConfigError(f"{name} cannot be {given.value!r} ({given.source}): it has parts, {', '.join(parts)}")
     if parser is None:
         near = _near(key, cutoff=0.6)
         hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
@@ -317,6 +319,25 @@ def _parser_of(key: _Key) -> _Parser | None:
             return _optional(_count)
         case _:
             return None
+
+
+def _parts_of(key: _Key) -> Iterable[str]:
+    """What a key has below it; nothing where it is no section."""
+    match key:
+        case ("loop",):
+            return (*_LOOP, *LOOP_ROWS)
+        case ("loop", row) | ("tools", _, row) if row in LOOP_ROWS:
+            return _LIMIT_NAMES
+        case ("budget",):
+            return (*_BUDGET, "agents")
+        case ("budget", "agents", _):
+            return _BUDGET
+        case ("tools", _):
+            return (*_TOOL, *LOOP_ROWS)
+        case ("tools",) | ("budget", "agents"):
+            return ("NAME",)
+        case _:
+            return ()
 
 
 def _text(value: object) -> str:

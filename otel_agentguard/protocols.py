@@ -6,6 +6,7 @@ Third parties register a `Check`, `Sink` or `Store` under the entry points `otel
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -374,6 +375,17 @@ class Store(Protocol):
     def close(self) -> None:
         """Let go of connections; the next use opens them again."""
         ...
+
+
+def lacking(part: object, protocol: type) -> list[str]:
+    """The methods of a protocol that an object does not have; for a class, of which no object was made, all of them."""
+    wanted = [name for name, member in vars(protocol).items() if inspect.isfunction(member) and name[0] != "_"]
+    return [name for name in wanted if isinstance(part, type) or not callable(getattr(part, name, None))]
+
+
+def is_check(part: object) -> bool:
+    """Whether an object can be used as a `Check`."""
+    return not lacking(part, Check) and isinstance(getattr(part, "name", None), str)
 
 
 class Clock(Protocol):

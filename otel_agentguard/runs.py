@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from otel_agentguard.findings import Action, Finding
+from otel_agentguard.forks import new_lock
 from otel_agentguard.policy import Ladder, Policy
 from otel_agentguard.protocols import RunCheck, RunInfo
 from otel_agentguard.seen import SeenEvents
@@ -86,6 +86,8 @@ class Run:
         attended: Whether a person can be asked.
         findings: The latest findings.
         seen: What was told of it lately, so that what several sides report counts once.
+        entries: How often `run()` has entered it and not left it yet.
+        touched_s: When something last happened in it, on the clock of the engine.
     """
 
     __slots__ = (
@@ -95,6 +97,7 @@ class Run:
         "can_stop",
         "checks",
         "closed",
+        "entries",
         "findings",
         "info",
         "ladder",
@@ -122,7 +125,7 @@ class Run:
         self.checks = checks
         self.values = values
         self.parent = parent
-        self.lock = threading.Lock()
+        self.lock = new_lock()
         self.ladder = Ladder(policy)
         self.step = 0
         self.stopped: Finding | None = None
@@ -131,6 +134,7 @@ class Run:
         self.can_stop = True
         self.attended = info.settings.attended
         self.closed = False
+        self.entries = 0
         self.touched_s = 0.0
         self.findings: deque[Finding] = deque(maxlen=64)
         self.pending_notes: deque[str] = deque(maxlen=16)

@@ -7,7 +7,6 @@ processor, which hears of an event when it is over, asks whether it is one of th
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
@@ -16,6 +15,7 @@ from typing import TypeVar
 
 from otel_agentguard.events import Event, Handoff, Memory, Message, ModelCall, Plan, ToolCall
 from otel_agentguard.fingerprint import text_digest
+from otel_agentguard.forks import new_lock
 
 SEAM = "agentguard"
 _KEPT = 64
@@ -88,7 +88,7 @@ class SeenEvents:
 
     def __init__(self, *, now_ns: Callable[[], int] = time.time_ns) -> None:
         self._now_ns = now_ns
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._going: OrderedDict[int, tuple[Event, int] | Sighting] = OrderedDict()
         self._sightings: deque[Sighting] = deque()
         self._sources: dict[str, int] = {}

@@ -214,6 +214,7 @@ MEMORY_VERDICTS = (
     "duplicate",
 )
 STATE_PARTS = ("events", "values", "observations")
+DROPPED_PARTS = (*STATE_PARTS, "runs")
 
 CAPPED_METRICS = (
     STEPS_TOTAL,
@@ -428,7 +429,7 @@ METRICS: tuple[MetricSpec, ...] = (
         question="Is a cap biting: how many pieces of state were dropped early?",
         unit="{item}",
         labels=("part",),
-        values={"part": STATE_PARTS},
+        values={"part": DROPPED_PARTS},
     ),
     MetricSpec(
         name=LABEL_OVERFLOW_TOTAL,

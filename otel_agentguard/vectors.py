@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import threading
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
+from otel_agentguard.forks import in_child, new_lock
 from otel_agentguard.outofband import Breaker, Failed, Worker
 
 _MAX_KEPT = 1024
@@ -41,12 +41,13 @@ class LateVectors:
         self._max_chars = max_chars
         self._batch = batch
         self._breaker = breaker or Breaker()
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._known: OrderedDict[str, Sequence[float]] = OrderedDict()
         self._pending: OrderedDict[str, None] = OrderedDict()
         self._scheduled = False
         self.redact: Redact | None = None
         self.worker = Worker("embedder", most_waiting=2)
+        in_child(self._forget_search)
 
     def tell_failures_to(self, failed: Failed) -> None:
         """Have failures of the function counted."""
@@ -78,6 +79,10 @@ class LateVectors:
     def close(self) -> None:
         """Look for nothing more."""
         self.worker.close()
+
+    def _forget_search(self) -> None:
+        self._pending.clear()
+        self._scheduled = False
 
     def _find(self) -> None:
         try:

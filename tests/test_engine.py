@@ -17,7 +17,9 @@ from otel_agentguard.engine import PASS, ApprovalRequest, Engine, Run
 from otel_agentguard.errors import RunAborted
 from otel_agentguard.events import Effect, Event, Message, Outcome, ToolCall, Trigger, Turn
 from otel_agentguard.findings import Action, Finding, Kind, Limits, Severity
+from otel_agentguard.policy import Ladder
 from otel_agentguard.protocols import RunInfo
+from otel_agentguard.runs import Tombstone
 from otel_agentguard.testing import ManualClock, RecordingSink, tool_call
 
 ALLOW, HINT, BLOCK, STOP = Action.ALLOW, Action.HINT, Action.BLOCK, Action.STOP
@@ -102,7 +104,7 @@ def test_after_a_stop_nothing_starts_any_more() -> None:
     others = [read("b.txt"), say("agent", "so"), write(), ask("search", TEXT, q="x")]
 
     assert play.actions(others) == [STOP] * 4
-    assert play.engine.stop_reason(play.run) is not None
+    assert play.run.stop_reason() is not None
 
 
 def test_findings_of_a_run_that_only_observes_stop_nothing() -> None:
@@ -227,6 +229,24 @@ def test_a_stopped_run_cannot_be_entered_again_until_it_is_released() -> None:
     assert refused.value.run_id == "a"
     assert released
     assert engine.before(again, read("other.txt")).action is ALLOW
+
+
+def test_where_nothing_is_enforced_a_stopped_run_can_be_entered_and_the_stop_is_told() -> None:
+    sink = RecordingSink()
+    engine = engine_with(sink, enforces=False)
+    grave = Tombstone("a", "c", one_finding(Kind.LOOP, STOP), None, Ladder())
+    engine.restore(grave)
+
+    same = engine.open("a")
+    other = engine.open("b", conversation="c")
+    actions = [engine.before(run, read("other.txt"), enforce=False).action for run in (same, other)]
+    for run in (same, other):
+        engine.close(run)
+
+    assert actions == [ALLOW, ALLOW]
+    assert sink.findings == [(grave.finding, "observe")] * 2
+    assert [outcome for _, outcome, _ in sink.closed] == ["completed"] * 2
+    assert engine.tombstones() == [grave]
 
 
 def test_releasing_what_was_never_stopped_says_so() -> None:
@@ -630,6 +650,44 @@ def one_finding(kind: Kind, action: Action = HINT) -> Finding:
     )
 
 
+@pytest.mark.parametrize("answer", [True, 3, one_finding(Kind.LOOP), ["a finding"]])
+def test_a_check_that_answers_with_anything_but_findings_breaks_nothing(answer: object) -> None:
+    class Odd:
+        name = "odd"
+
+        def open(self, run: RunInfo) -> Odd:
+            return self
+
+        def before(self, event: Event) -> object:
+            return answer
+
+        def after(self, event: Event) -> object:
+            return answer
+
+    sink = RecordingSink()
+    engine = Engine(checks=[Odd(), LoopCheck()], sinks=[sink])  # type: ignore[list-item]
+    run = engine.open()
+
+    actions = [engine.observe(run, read()).action for _ in range(3)]
+
+    assert actions == [ALLOW, ALLOW, HINT]
+    assert sink.failures == ["check odd"] * 6
+
+
+def test_a_check_that_opens_what_is_no_check_breaks_nothing() -> None:
+    class Odd:
+        name = "odd"
+
+        def open(self, run: RunInfo) -> object:
+            return object()
+
+    sink = RecordingSink()
+    engine = Engine(checks=[Odd()], sinks=[sink])  # type: ignore[list-item]
+
+    assert engine.observe(engine.open(), read()) is PASS
+    assert sink.failures == ["check odd"] * 2
+
+
 def test_findings_of_one_step_come_the_most_specific_first() -> None:
     kinds = [Kind.SEMANTIC, Kind.LOOP, Kind.DUPLICATE_SIDE_EFFECT, Kind.REDUNDANT, Kind.BUDGET]
     engine = Engine(checks=[Alone(*map(one_finding, kinds))])
@@ -728,16 +786,59 @@ def test_runs_are_opened_and_closed_from_many_threads() -> None:
     assert engine.runs() == []
 
 
-def test_runs_beyond_a_bound_are_dropped_oldest_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_beyond_a_bound_are_dropped_longest_untouched_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("otel_agentguard.engine.MAX_RUNS", 3)
     sink = RecordingSink()
     engine = engine_with(sink)
+    opened = []
 
     for number in range(5):
+        engine.now_s.advance(1)  # type: ignore[attr-defined]
+        opened.append(engine.open(str(number)))
+        engine.observe(opened[0], read(f"{number}.txt"))
+
+    assert [run.run_id for run in engine.runs()] == ["0", "3", "4"]
+    assert [closed[0] for closed in sink.closed] == ["1", "2"]
+
+
+def test_a_run_that_somebody_is_inside_of_is_dropped_only_where_all_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("otel_agentguard.engine.MAX_RUNS", 3)
+    engine = engine_with()
+
+    def enter(name: str) -> None:
+        engine.now_s.advance(1)  # type: ignore[attr-defined]
+        engine.open(name).entries += 1
+
+    enter("a")
+    for number in range(50):
+        engine.now_s.advance(1)  # type: ignore[attr-defined]
+        engine.open(str(number))
+    beside_idle_ones = [run.run_id for run in engine.runs()]
+    for name in "bcd":
+        enter(name)
+
+    assert beside_idle_ones == ["a", "48", "49"]
+    assert [run.run_id for run in engine.runs()] == ["b", "c", "d"]
+
+
+def test_dropped_runs_are_counted_and_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class CountingSink(RecordingSink):
+        def dropped(self, part: str, count: int = 1) -> None:
+            told.append((part, count))
+
+    monkeypatch.setattr("otel_agentguard.engine.MAX_RUNS", 200)
+    told: list[tuple[str, int]] = []
+    engine = engine_with(CountingSink(), RecordingSink())
+
+    for number in range(205):
         engine.open(str(number))
 
-    assert [run.run_id for run in engine.runs()] == ["2", "3", "4"]
-    assert [closed[0] for closed in sink.closed] == ["0", "1"]
+    assert told == [("runs", 2)] * 3
+    assert len(engine.runs()) == 199
+    assert len(caplog.records) == 1
+    assert "200 runs are alive" in caplog.text
 
 
 def test_tombstones_beyond_a_bound_are_dropped_oldest_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,11 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -32,12 +35,15 @@ from otel_agentguard import (
     install,
     run,
     tool,
+    unguarded,
 )
 from otel_agentguard.checks.schema import SchemaCheck
+from otel_agentguard.embedders import CallableEmbedder
 from otel_agentguard.events import Event, ToolSpec
 from otel_agentguard.findings import Finding
 from otel_agentguard.guard import installed
 from otel_agentguard.install import install_for_instrumentation
+from otel_agentguard.judges import JudgeDesk
 from otel_agentguard.testing import RecordingSink
 
 Installing = Callable[..., AgentGuard]
@@ -94,6 +100,22 @@ def test_a_second_install_gives_the_guard_that_is_there(
 
     assert first is again is with_arguments
     assert "these arguments are not taken" in caplog.text
+
+
+@pytest.mark.usefixtures("hurried")
+def test_threads_that_install_at_the_same_time_get_one_guard(installing: Installing) -> None:
+    start = threading.Barrier(8)
+
+    def install_it(_: int) -> AgentGuard:
+        start.wait()
+        return installing(metrics_port=0)
+
+    with ThreadPoolExecutor(8) as pool:
+        guards = list(pool.map(install_it, range(8)))
+
+    assert len({id(guard) for guard in guards}) == 1
+    assert installed.guard is guards[0].guard
+    assert len([one for one in threading.enumerate() if "serve_forever" in one.name]) == 1
 
 
 def test_after_shutdown_it_can_be_installed_anew(installing: Installing) -> None:
@@ -263,6 +285,9 @@ def test_a_broken_check_does_not_disturb_the_others(installing: Installing) -> N
 def test_with_a_broken_sink_the_application_is_guarded_and_the_failure_is_counted(installing: Installing) -> None:
     class BrokenSink:
         def __getattr__(self, name: str) -> Any:
+            return self._raise
+
+        def _raise(self, *_: object) -> None:
             raise RuntimeError("broken")
 
     guard = installing(sinks=[BrokenSink()])
@@ -418,6 +443,98 @@ def test_a_setting_that_cannot_be_is_refused(installing: Installing, arguments: 
         installing(**arguments)
 
     assert installed.guard is None
+
+
+@pytest.mark.parametrize(
+    ("argument", "given", "expected"),
+    [
+        ("mode", 3, "known: enforce, observe, off"),
+        ("store", 3, "text"),
+        ("metrics_port", "x", "whole number"),
+        ("registry", 5, "CollectorRegistry"),
+        ("registry", CollectorRegistry, "CollectorRegistry"),
+        ("otlp", 5, "endpoint"),
+        ("on_finding", 3, "function"),
+        ("approve", "x", "function"),
+        ("attended", "perhaps", "true or false"),
+        ("store_content", 3, "true or false"),
+        ("redact", "x", "function"),
+        ("checks", 3, "list of names or checks"),
+        ("checks", SchemaCheck({}), "list of names or checks"),
+        ("checks", [object()], "name and open"),
+        ("checks", [5], "name and open"),
+        ("checks", [SchemaCheck], "name and open"),
+        ("limits", 3, "same, failing"),
+        ("tools", 3, "by name of the tool"),
+        ("tools", {"look": 3}, "effect, ignore"),
+        ("budget", 3, "steps, tool_calls"),
+        ("embedder", 3, "a function or an Embedder"),
+        ("embedder", CallableEmbedder, "a function or an Embedder"),
+        ("judge", 3, "a function"),
+        ("judge", JudgeDesk, "a function"),
+        ("people", "bob", "list of names"),
+        ("people", 5, "list of names"),
+        ("people", [5], "list of names"),
+        ("trust_baggage", 3, "true or false"),
+        ("inject_hints", [], "true or false"),
+        ("namespace", 3, "text"),
+        ("sinks", 3, "list of sinks"),
+        ("sinks", RecordingSink(), "list of sinks"),
+        ("sinks", [object()], "run_opened, stepped"),
+        ("sinks", [RecordingSink], "run_opened, stepped"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_its_name_and_what_is_expected(
+    installing: Installing, argument: str, given: Any, expected: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        installing(**{argument: given})
+
+    told = str(refused.value)
+    assert told.startswith(argument)
+    assert expected in told
+    assert installed.guard is None
+
+
+def test_a_secret_that_cannot_be_used_is_not_told(installing: Installing) -> None:
+    with pytest.raises(ConfigError, match=r"fingerprint_key cannot be \*\*\*"):
+        installing(fingerprint_key=12345)
+
+
+def test_a_sink_needs_no_more_than_the_methods_of_the_protocol(installing: Installing) -> None:
+    class Counting:
+        steps = 0
+
+        def stepped(self, *_: object) -> None:
+            Counting.steps += 1
+
+        def _nothing(self, *_: object) -> None: ...
+
+        run_opened = found = run_closed = failed = executed_after_block = timed = _nothing
+
+    guard = installing(sinks=[Counting()])
+    with run("r"), unguarded():
+        look("x")
+    with run("r"):
+        look("x")
+
+    assert Counting.steps == 1
+    assert not guard.registry.get_sample_value("agentguard_guard_errors_total", {"where": "sink Counting"})
+
+
+@pytest.mark.parametrize("target", ["builtins:object", "nowhere_at_all:Sink"])
+def test_a_sink_of_somebody_else_that_cannot_be_used_is_left_out(
+    installing: Installing, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, target: str
+) -> None:
+    entry = EntryPoint(name="theirs", value=target, group="otel_agentguard_sinks")
+    monkeypatch.setattr(sys.modules[AgentGuard.__module__], "entry_points", lambda group: EntryPoints([entry]))
+    installing()
+
+    with pytest.raises(RunAborted), run("r"):
+        loop()
+
+    assert "the sink theirs cannot be loaded" in caplog.text
+    assert len([record for record in caplog.records if record.exc_info]) == 1
 
 
 def test_an_install_that_fails_leaves_nothing_behind(installing: Installing) -> None:

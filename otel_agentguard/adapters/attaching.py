@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +15,7 @@ from packaging.version import InvalidVersion, Version
 
 from otel_agentguard.adapters.patching import Patches
 from otel_agentguard.adapters.table import ADAPTERS, AdapterEntry, Part
+from otel_agentguard.forks import new_reentrant_lock
 from otel_agentguard.guard import Guard
 
 _logger = logging.getLogger("otel_agentguard")
@@ -55,7 +55,7 @@ class Adapter:
 
     def __init__(self, entry: AdapterEntry) -> None:
         self.entry = entry
-        self._lock = threading.RLock()
+        self._lock = new_reentrant_lock()
         self._guard: Guard | None = None
         self._put_in: dict[Part, Patches] = {}
         self._known: set[Part] = set()

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextvars import Token
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -190,7 +191,12 @@ class Entered(Watch):
             raise carrier(reason, run_id=around.run_id) if self._is_inner else stopped(around, around.run, reason)
         self.run = around.run or _opened(guard, request)
         if around.run is None:
-            self.run = take_users_turn(guard, self.run, around, request)
+            try:
+                self.run = take_users_turn(guard, self.run, around, request)
+            except BaseException:
+                if self._ends_run:
+                    guard.leave_run(self.run, failed=True)
+                raise
         elif not self._is_inner and request.is_user_turn and _is_asked_again(self.run, request):
             take_turn(guard, around, Turn(trigger=Trigger.USER, text=request.user_text))
         agent = request.agent or around.agent or self.run.info.agent
@@ -253,7 +259,7 @@ class Entered(Watch):
         self.park()
         end_agent_span(self._guard, self._span, self.run, error)
         if self._ends_run:
-            self._guard.engine.close(self.run, failed=error is not None)
+            self._guard.leave_run(self.run, failed=error is not None)
 
     def _leave(self, error: BaseException | None) -> None:
         reason = self.run.stop_reason()
@@ -319,7 +325,7 @@ def _begun(entered: Entered | None, body: Callable[[], R]) -> tuple[R, Entered |
 def _opened(guard: Guard, request: EntryRequest) -> Run:
     if request.conversation is not None:
         return guard.implicit.of_conversation(request.conversation)
-    return guard.engine.open(agent=request.agent or "agent", tools=guard.specs)
+    return guard.enter_run(partial(guard.engine.open, agent=request.agent or "agent", tools=guard.specs))
 
 
 def take_users_turn(guard: Guard, run: Run, around: Scope, request: EntryRequest) -> Run:

@@ -6,7 +6,6 @@ one session is taken as one run, which is told and refused, and never ended.
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from otel_agentguard.current import scope
 from otel_agentguard.errors import RunAborted
 from otel_agentguard.events import Effect
 from otel_agentguard.fingerprint import call_digest
+from otel_agentguard.forks import new_lock
 from otel_agentguard.guard import installed
 from otel_agentguard.seams.handed import call_around
 from otel_agentguard.words import SIGNATURE
@@ -177,7 +177,7 @@ def conversation_of(request: Any, server: Any) -> str | None:
     return conversation
 
 
-_lock = threading.Lock()
+_lock = new_lock()
 _names: MutableMapping[Any, str] = WeakKeyDictionary()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -22,6 +21,7 @@ from otel_agentguard.adapters.talk import arguments_of
 from otel_agentguard.adapters.tools import ToolSeam
 from otel_agentguard.current import attach, narrowed, scope
 from otel_agentguard.errors import RunAborted
+from otel_agentguard.forks import new_lock
 
 
 class AgentsRunAborted(RunAborted, AgentsException):
@@ -133,7 +133,7 @@ class _ModelClasses:
 
     def __init__(self, patches: Patches) -> None:
         self._patches = patches
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._known: set[type] = {Model}
 
     def got(self, wrapped: Any, _: Any, args: Any, kwargs: Any) -> Any:

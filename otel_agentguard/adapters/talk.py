@@ -7,7 +7,6 @@ to end the run before the next request.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
@@ -28,6 +27,7 @@ from otel_agentguard.current import scope, within
 from otel_agentguard.errors import RunAborted
 from otel_agentguard.events import Outcome, ToolCall
 from otel_agentguard.fingerprint import result_digest
+from otel_agentguard.forks import new_lock
 from otel_agentguard.guard import Guard, installed
 from otel_agentguard.runs import Decision, Run
 from otel_agentguard.seams.streams import relaying, relaying_async
@@ -242,7 +242,8 @@ class TalkSeam:
             if trace_id is None:
                 run = guard.implicit.of_conversation(talk.id, trace_id=of_request)
             else:
-                run = guard.implicit.of_trace(trace_id)
+                is_recorded = trace.get_current_span().is_recording()
+                run = guard.implicit.of_trace(trace_id, is_recorded=is_recorded)
             if request.ends_with_user and request.user_messages != talk.user_messages:
                 entry = EntryRequest(user_text=request.user_text)
                 run = take_users_turn(guard, run, here, entry)
@@ -299,7 +300,7 @@ class Talks:
 
     def __init__(self, source: str) -> None:
         self._source = source
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._by_key: OrderedDict[str, Talk] = OrderedDict()
 
     def find(self, request: TalkRequest) -> Talk:

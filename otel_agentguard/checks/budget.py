@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -16,6 +15,7 @@ from otel_agentguard import words
 from otel_agentguard.config import Budget, Settings
 from otel_agentguard.events import Event, Handoff, Message, ModelCall, Outcome, ToolCall
 from otel_agentguard.findings import Action, CheckName, Finding, Kind, Severity
+from otel_agentguard.forks import new_lock
 from otel_agentguard.protocols import RunInfo
 
 _NOTHING: tuple[Finding, ...] = ()
@@ -228,7 +228,7 @@ class _Account:
         self._told: set[str] = set()
         self._opened_s = run.opened_s
         self._latest_s = run.opened_s
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def covers(self, event: Event) -> bool:
         """Whether the event is paid from here."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -12,6 +11,7 @@ from xxhash import xxh3_128_digest
 from otel_agentguard import words
 from otel_agentguard.events import Event, Memory, MemoryOperation, ToolCall
 from otel_agentguard.findings import Action, CheckName, Finding, Kind, Severity
+from otel_agentguard.forks import new_lock
 from otel_agentguard.memory.claims import normal_value
 from otel_agentguard.memory.gate import MemoryGate
 from otel_agentguard.memory.recall import MemoryBook
@@ -72,7 +72,7 @@ class MemoryRunCheck:
     def __init__(self, check: MemoryCheck, run: RunInfo) -> None:
         self._check = check
         self._run = run
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._gate: MemoryGate | None = None
         self._waiting: deque[tuple[Event, int]] | None = None if check.in_use else deque()
         self._waiting_chars = 0

@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 from otel_agentguard.config import Settings
 from otel_agentguard.errors import ConfigError
-from otel_agentguard.protocols import Check, Embedder
+from otel_agentguard.protocols import Check, Embedder, is_check
 
 ENTRY_POINTS = "otel_agentguard_checks"
 """Entry points of this group name a callable without arguments that returns a `Check`."""
@@ -81,7 +81,10 @@ def _made(target: str, settings: Settings, embedder: Embedder | None) -> Check:
 
 def _contained(entry: EntryPoint) -> list[Check]:
     try:
-        return [entry.load()()]
+        made = entry.load()()
+        if not is_check(made):
+            raise TypeError(f"{made!r} is no check; a check has a name and open(run)")  # noqa: TRY301 - one path for every failure
+        return [made]
     except Exception:
         _logger.exception(
             "agentguard: check %r (%s) cannot be loaded; the guard goes on without it", entry.name, entry.value

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import threading
 import time
-import weakref
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
@@ -21,6 +18,7 @@ from otel_agentguard.dedup.resources import Resources
 from otel_agentguard.dedup.rules import Answer, Rule, Source
 from otel_agentguard.dedup.writes import Writes
 from otel_agentguard.events import Compaction, Event, ToolCall
+from otel_agentguard.forks import in_child, new_lock
 from otel_agentguard.protocols import Clock, RunInfo
 
 T = TypeVar("T")
@@ -70,8 +68,8 @@ class Answers:
         self._max_run_bytes = max_run_bytes
         self._max_wait_s = max_wait_s
         self._runs: OrderedDict[str, Known] = OrderedDict()
-        self._lock = threading.Lock()
-        _alive.add(self)
+        self._lock = new_lock()
+        in_child(self._forget_flights)
 
     @property
     def resources(self) -> Resources:
@@ -164,14 +162,6 @@ class Answers:
             known.cache.clear()
             self._parts.tell_size()
 
-    def after_fork(self) -> None:
-        """Start with locks of our own: in the parent other threads may have held them."""
-        self._lock = threading.Lock()
-        self._parts.generations.after_fork()
-        self.budget.after_fork()
-        for known in list(self._runs.values()):
-            known.cache.after_fork()
-
     def _find(self, run: RunInfo, call: ToolCall, rule: Rule, *, fresh: bool) -> Answer[Any] | Asked | None:
         """An earlier answer, else what can get one; None where the call has no identity.
 
@@ -207,6 +197,10 @@ class Answers:
         # Where the model has lost that step to a compaction, the answer is whole and points nowhere.
         return Answer(value, "" if entry.step <= known.compacted else words.served_again(entry.step))
 
+    def _forget_flights(self) -> None:
+        for known in self._runs.values():
+            known.cache.flights.forget()
+
     def _open(self, run_id: str) -> Known:
         with self._lock:
             known = self._runs.get(run_id)
@@ -226,15 +220,3 @@ class Answers:
 
 def _nobody(*_: object) -> None:
     """Nobody listens."""
-
-
-_alive: weakref.WeakSet[Answers] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for answers in list(_alive):
-        answers.after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

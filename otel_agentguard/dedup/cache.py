@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from otel_agentguard.dedup.flight import Flights
 from otel_agentguard.dedup.generations import Generations
 from otel_agentguard.dedup.resources import Resources, Seen
 from otel_agentguard.dedup.rules import Source
+from otel_agentguard.forks import new_lock
 
 RUN_BYTES = 1024 * 1024
 PROCESS_BYTES = 64 * 1024 * 1024
@@ -37,7 +37,7 @@ class ByteBudget:
         self.used_bytes = 0
         self.dropped = 0
         self._told = 0
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def take_dropped(self) -> int:
         """How many were dropped since this was asked last."""
@@ -57,10 +57,6 @@ class ByteBudget:
         """Free bytes."""
         with self._lock:
             self.used_bytes -= size_bytes
-
-    def after_fork(self) -> None:
-        """Start with a lock of our own."""
-        self._lock = threading.Lock()
 
 
 @dataclass(slots=True, eq=False)
@@ -128,7 +124,7 @@ class AnswerCache:
         self._max_bytes = max_bytes
         self._bytes = 0
         self._entries: OrderedDict[Hashable, Entry] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._closed = False
 
     def __len__(self) -> int:
@@ -186,11 +182,6 @@ class AnswerCache:
             self._budget.give_back(self._bytes)
             self._bytes = 0
             self._entries.clear()
-
-    def after_fork(self) -> None:
-        """Start with locks of our own; what is kept is as true here as there."""
-        self._lock = threading.Lock()
-        self.flights.after_fork()
 
     def _holds(self, entry: Entry) -> bool:
         if entry.expires_s is not None and not entry.made_s <= self._now_s() < entry.expires_s:

@@ -14,6 +14,7 @@ from enum import Enum, auto
 from otel_agentguard.dedup.copies import Kept, keep_error
 from otel_agentguard.dedup.resources import Seen
 from otel_agentguard.dedup.rules import NotKept
+from otel_agentguard.forks import new_lock
 
 MAX_WAIT_S = 60.0
 
@@ -134,7 +135,7 @@ class Flights:
     __slots__ = ("_flights", "_lock")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._flights: dict[Hashable, Flight] = {}
 
     def board(self, key: Hashable, new: Flight) -> Flight:
@@ -159,9 +160,8 @@ class Flights:
                 del self._flights[key]
             return flight.joined > 0
 
-    def after_fork(self) -> None:
-        """The executions of the parent never land here."""
-        self._lock = threading.Lock()
+    def forget(self) -> None:
+        """Nobody joins any of them any more: in a forked child those of the parent never land."""
         self._flights = {}
 
 

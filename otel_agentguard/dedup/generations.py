@@ -9,9 +9,10 @@ in a database, a file inside a container); files on this machine are looked at a
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+
+from otel_agentguard.forks import new_lock
 
 MAX_NAMES = 20_000
 MAX_OPEN = 1_024
@@ -37,7 +38,7 @@ class Generations:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._now = 0
         self._everything = 0
         self._written: dict[str, int] = {}
@@ -98,10 +99,6 @@ class Generations:
         with self._lock:
             going_on = list(self._open.values())
         return any(written is None or _overlap(written, keys) for written in going_on)
-
-    def after_fork(self) -> None:
-        """Start with a lock of our own: in the parent another thread may have held it."""
-        self._lock = threading.Lock()
 
     def _written_after(self, since: int, key: Key) -> bool:
         written = self._written

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from otel_agentguard.dedup.cache import working_directory
 from otel_agentguard.dedup.resources import Resources, Seen
 from otel_agentguard.events import NOT_EXECUTED, OK, Effect, Event, ToolCall
+from otel_agentguard.forks import new_lock
 from otel_agentguard.packed import PackedOutcomes, mark_of
 from otel_agentguard.protocols import RunInfo
 
@@ -79,7 +79,7 @@ class Journal:
         self.executed = 0
         self.saved = 0
         self._step = 0
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._readings: OrderedDict[str, Reading] = OrderedDict()
         self._firsts = PackedOutcomes(MAX_CALLS)
         self._repeats: OrderedDict[bytes, Repeat] = OrderedDict()
@@ -171,7 +171,7 @@ class Journals:
 
     def __init__(self, resources: Resources) -> None:
         self._resources = resources
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._runs: OrderedDict[str, Journal] = OrderedDict()
 
     def of(self, run_id: str) -> Journal:

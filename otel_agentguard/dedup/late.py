@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 
+from otel_agentguard.forks import new_lock
 from otel_agentguard.notes import LoggedCall, StopMark, Visit
 from otel_agentguard.protocols import Store
 
@@ -20,7 +20,7 @@ class LateStore:
     def __init__(self, url: str, opened: Callable[[], Store]) -> None:
         self._url = url
         self._open = opened
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._store: Store | None = None
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
@@ -24,6 +23,7 @@ from otel_agentguard.dedup.journal import read_by
 from otel_agentguard.dedup.patience import Patience
 from otel_agentguard.events import Effect, Event, Outcome, ToolCall
 from otel_agentguard.fingerprint import exported
+from otel_agentguard.forks import in_child, new_lock
 from otel_agentguard.notes import (
     MAX_EXCERPT_CHARS,
     MAX_NAME_CHARS,
@@ -137,11 +137,12 @@ class Past:
         self._redact = redact
         self._audience_of = audience_of or (lambda run: Audience(namespace=run.settings.namespace))
         self._failed = failed
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._calls: deque[_Signed] = deque(maxlen=_MAX_BUFFERED)
         self._visits: deque[_Said] = deque(maxlen=_MAX_BUFFERED)
         self._asked: OrderedDict[str, OrderedDict[bytes, None]] = OrderedDict()
         self._writing = False
+        in_child(self._forget_unwritten)
 
     def stepped(self, run: RunInfo, event: Event) -> None:
         """An event is over: a call whose body ran is noted. See `Sink`."""
@@ -271,6 +272,12 @@ class Past:
             excerpt=excerpt,
             at_s=self._now_s(),
         )
+
+    def _forget_unwritten(self) -> None:
+        """In a forked child: what was noted before, the parent writes."""
+        self._calls.clear()
+        self._visits.clear()
+        self._writing = False
 
     def _write_soon(self) -> None:
         with self._lock:

@@ -35,10 +35,10 @@ def open_embedder(given: object) -> ContainedEmbedder | None:
         from otel_agentguard.embedders.wordllama import WordLlamaEmbedder
 
         return ContainedEmbedder(WordLlamaEmbedder())
-    if callable(getattr(given, "embed", None)):
+    if callable(getattr(given, "embed", None)) and not isinstance(given, type):
         embedder: Embedder = given  # type: ignore[assignment]  # the protocol has this one method
         return ContainedEmbedder(embedder)
-    if callable(given):
+    if callable(given) and not isinstance(given, type):
         return ContainedEmbedder(CallableEmbedder(given))
     raise ConfigError(f"embedder is {given!r}; give {', '.join(map(repr, KNOWN))}, a function or an Embedder")
 

@@ -24,10 +24,10 @@ def open_judge(given: object) -> JudgeDesk | None:
     """
     if given is None or isinstance(given, JudgeDesk):
         return given
-    if callable(getattr(given, "judge", None)):
+    if callable(getattr(given, "judge", None)) and not isinstance(given, type):
         judge: Judge = given  # type: ignore[assignment]  # the protocol has this one method
         return JudgeDesk(judge)
-    if callable(given):
+    if callable(given) and not isinstance(given, type):
         return JudgeDesk(_Function(given))
     raise ConfigError(f"judge is {given!r}; give a function, an object with judge(question), or a JudgeDesk")
 

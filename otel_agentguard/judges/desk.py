@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from otel_agentguard import text, words
 from otel_agentguard.errors import ConfigError
 from otel_agentguard.events import Event, Handoff, Message, ModelCall, ToolCall, Turn
 from otel_agentguard.findings import Action, CheckName, Finding, Severity
+from otel_agentguard.forks import new_lock
 from otel_agentguard.outofband import Breaker, Failed, Worker
 from otel_agentguard.protocols import Excerpt, Judge, RunInfo, Suspicion, Verdict
 
@@ -81,7 +81,7 @@ class JudgeDesk:
         self._on_yes = on_yes
         self._min_confidence = min_confidence
         self._breaker = breaker or Breaker(now_s=time.monotonic)
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._runs: WeakValueDictionary[str, JudgeRun] = WeakValueDictionary()
         self._verdicts: OrderedDict[bytes, Verdict] = OrderedDict()
         self.worker = Worker("judge")
@@ -185,7 +185,7 @@ class JudgeRun:
     __slots__ = ("__weakref__", "_about", "_excerpts", "_lock", "_verdicts")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._excerpts: deque[Excerpt] = deque(maxlen=_MAX_EXCERPTS)
         self._verdicts: deque[Finding] = deque(maxlen=_MAX_WAITING)
         self._about: set[bytes] = set()

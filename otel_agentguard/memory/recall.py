@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from otel_agentguard.forks import new_lock
 from otel_agentguard.memory.claims import normal_value, text_of
 from otel_agentguard.memory.marks import marked
 from otel_agentguard.memory.passages import index_keys
@@ -28,7 +28,7 @@ class Trust:
 
     def __init__(self, *, now_s: Callable[[], float] = time.time) -> None:
         self._now_s = now_s
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._revoked: OrderedDict[str, None] = OrderedDict()
         self._versions: OrderedDict[str, str] = OrderedDict()
 
@@ -147,7 +147,7 @@ class MemoryBook:
         self.dropped = 0
         self._max_entries = max_entries
         self._max_bytes = max_bytes
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self._size = 0
 

@@ -7,7 +7,6 @@ are any, some hundred times faster.
 from __future__ import annotations
 
 import re
-import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import referencing
 from jsonschema import validators
 
 from otel_agentguard.errors import ConfigError
+from otel_agentguard.forks import new_lock
 from otel_agentguard.plans.plain_schemas import is_plainly_sound
 from otel_agentguard.plans.references import Path, Scan
 from otel_agentguard.plans.report import ErrorCode, cut, shorten
@@ -145,7 +145,7 @@ def compile_schema(schema: Mapping[str, object], *, tool: str) -> ArgumentSchema
 
 class _Compiled:
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._kept: OrderedDict[bytes, ArgumentSchema] = OrderedDict()
 
     def get(self, key: bytes) -> ArgumentSchema | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from otel_agentguard.config import LOOP_ROWS, ToolSettings
 from otel_agentguard.errors import ConfigError
 from otel_agentguard.events import Effect
 from otel_agentguard.findings import Limits
+from otel_agentguard.forks import new_lock
 
 KEY_PARAMETER = "idempotency_key"
 MAX_DECLARED = 10_000
@@ -203,7 +203,7 @@ _EFFECT_OPTIONS = (
     *("tx", "wait_s", "compensates", "keep_result", "decode"),
 )
 _declared: OrderedDict[str, ToolDeclaration] = OrderedDict()
-_declared_lock = threading.Lock()
+_declared_lock = new_lock()
 
 
 def _remember(declaration: ToolDeclaration) -> None:

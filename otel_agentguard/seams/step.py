@@ -146,7 +146,7 @@ class Step:
         run = self.run
         if not self.enforce or not run.can_stop or (run.stopped is None and run.parent is None):
             return None
-        reason = self.guard.engine.stop_reason(run)
+        reason = run.stop_reason()
         if reason is None:
             return None
         event.refused = True

@@ -15,6 +15,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from otel_agentguard.errors import ConfigError
+from otel_agentguard.forks import new_lock
 
 if TYPE_CHECKING:
     from wsgiref.simple_server import WSGIServer
@@ -60,7 +61,7 @@ class MetricsServer:
         self._client_capath = client_capath
         self._client_auth_required = client_auth_required
         self._running: tuple[WSGIServer, threading.Thread] | None = None
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     @property
     def port(self) -> int:

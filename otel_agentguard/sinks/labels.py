@@ -7,10 +7,10 @@ that a series never changes its meaning.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, Protocol, Self, TypeVar
 
+from otel_agentguard.forks import new_lock
 from otel_agentguard.semconv import OTHER
 
 MAX_AGENTS = 100
@@ -35,7 +35,7 @@ class Names:
     def __init__(self, cap: int, known: Iterable[str] = ()) -> None:
         self._seen = set(known)
         self._cap = cap
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     @classmethod
     def closed(cls, values: Sequence[str]) -> Self:
@@ -75,7 +75,7 @@ class Pairs:
         self.tools = tools
         self._seen: set[tuple[str, str]] = set()
         self._cap = cap
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def admit(self, agent: str, tool: str) -> tuple[str, str]:
         """Both as labels. A step without a tool has the tool `""` and takes no place among the pairs."""
@@ -127,7 +127,7 @@ class Family(Generic[M]):
         self._overflowed = overflowed
         self._born = born
         self._series: dict[tuple[str, ...], M] = {}
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def at(self, *values: str) -> M:
         """The series of these values, or the one that they fall to; made when there is none."""

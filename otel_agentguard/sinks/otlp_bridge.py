@@ -42,6 +42,7 @@ from prometheus_client import Metric as Family
 from prometheus_client.samples import Exemplar as PrometheusExemplar
 from prometheus_client.samples import Sample
 
+from otel_agentguard.forks import in_child, new_lock
 from otel_agentguard.semconv import INSTRUMENTATION_SCOPE, METRICS, MetricSpec
 
 _logger = logging.getLogger("otel_agentguard")
@@ -114,7 +115,7 @@ class OtlpMetricsBridge:
         self._start_ns = now_ns()
         self._failing = False
         self._stop = threading.Event()
-        self._export_lock = threading.Lock()
+        self._export_lock = new_lock()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -122,8 +123,7 @@ class OtlpMetricsBridge:
         if self._thread is not None or self._stop.is_set():
             return
         self._run_thread()
-        again = weakref.WeakMethod(self._after_fork)
-        os.register_at_fork(after_in_child=lambda: (method := again()) is not None and method())
+        in_child(self._after_fork)
 
     def force_flush(self, timeout_s: float = 10.0) -> bool:
         """Export now, from the calling thread.
@@ -163,9 +163,8 @@ class OtlpMetricsBridge:
     def _after_fork(self) -> None:
         if self._thread is None or self._stop.is_set():
             return
-        # The parent's export may have held the lock when it forked. The counts that were inherited go on
-        # from there, so the child needs an identity of its own, or every change of sender looks like a reset.
-        self._export_lock = threading.Lock()
+        # The counts that were inherited go on from there, so the child needs an identity of its own, or every
+        # change of sender looks like a reset.
         self._stop = threading.Event()
         self._resource = self._resource.merge(Resource({"service.instance.id": str(uuid4())}))
         self._run_thread()

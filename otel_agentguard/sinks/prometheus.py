@@ -10,7 +10,6 @@ sets are there from the start, and those of an agent, a tool or a pair from its 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Mapping
 from itertools import product
 from typing import Final
@@ -34,6 +33,7 @@ from otel_agentguard.events import (
     Turn,
 )
 from otel_agentguard.findings import Finding
+from otel_agentguard.forks import new_lock
 from otel_agentguard.protocols import RunInfo
 from otel_agentguard.sinks.declared import Declared
 from otel_agentguard.sinks.labels import MAX_AGENTS, MAX_PLACES, MAX_TOOLS, Names, Pairs
@@ -276,8 +276,9 @@ class PrometheusSink:
         for kind, verdict in product(semconv.MEMORY_KINDS, semconv.MEMORY_VERDICTS):
             self._memory_writes.at(kind, verdict)
         for part in semconv.STATE_PARTS:
-            self._dropped.at(part)
             self._state.at(part)
+        for part in semconv.DROPPED_PARTS:
+            self._dropped.at(part)
         for where in ("on_finding", "approve", *(f"check {check}" for check in semconv.CHECKS)):
             self._guard_errors.at(where)
 
@@ -288,7 +289,7 @@ class _Tally:
     __slots__ = ("_drew", "_lock", "_redundant_only", "_repeats", "_tokens", "model_calls", "tool_calls")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self.tool_calls = 0
         self.model_calls = 0
         self._tokens = 0

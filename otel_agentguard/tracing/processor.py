@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from opentelemetry.trace import StatusCode
 from otel_agentguard.current import NOWHERE, Scope, scope
 from otel_agentguard.events import Effect, Event, ModelCall, ToolCall, Trigger, Turn
 from otel_agentguard.fingerprint import call_digest
+from otel_agentguard.forks import new_lock
 from otel_agentguard.guard import Guard, installed
 from otel_agentguard.protocols import Decoder, EndedSpan
 from otel_agentguard.runs import Decision, Run
@@ -72,7 +72,7 @@ class AgentGuardSpanProcessor(SpanProcessor):
         self._guard = guard
         self._marked = tuple((marker, decoder) for decoder in decoders for marker in decoder.markers)
         self._live: OrderedDict[int, _Live] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._answers: OrderedDict[str, tuple[str, str | None]] = OrderedDict()
         self._traces: WeakKeyDictionary[Run, deque[int]] = WeakKeyDictionary()
 

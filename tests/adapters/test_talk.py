@@ -20,6 +20,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from otel_agentguard import Effect, RunAborted, run, tool
 from otel_agentguard.events import ModelCall, ToolCall, Turn
@@ -317,3 +318,17 @@ def test_of_a_history_only_results_that_are_waited_for_are_told(
     assert [(told.call_id, told.result) for told in tool_calls(sink)] == [
         (call_id, f"answer {number}") for number, call_id in enumerate(answered, 1)
     ]
+
+
+def test_of_requests_that_are_not_sampled_only_few_are_known(
+    model: ScriptedModel, installing: Installing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("otel_agentguard.current.MAX_UNRECORDED", 3)
+    trace.set_tracer_provider(TracerProvider(sampler=ALWAYS_OFF))
+    guard = installing()
+
+    for number in range(10):
+        with trace.get_tracer("app").start_as_current_span("GET /"):
+            loop(model.play(f"unsampled-{number}", saying("done")), said("go"), plain)
+
+    assert len(guard.engine.runs()) <= 3

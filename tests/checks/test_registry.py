@@ -40,8 +40,9 @@ def test_a_check_that_is_not_there_is_refused_with_those_that_are():
         default_checks(Settings(checks=("lop",)))
 
 
-def test_a_check_of_somebody_else_that_cannot_be_loaded_is_left_out(register, caplog):
-    register("theirs", "nowhere_at_all:Check")
+@pytest.mark.parametrize("target", ["nowhere_at_all:Check", "builtins:object", "builtins:str"])
+def test_a_check_of_somebody_else_that_cannot_be_used_is_left_out(register, caplog, target):
+    register("theirs", target)
 
     checks = default_checks(Settings(checks=("theirs", "loop")))
 

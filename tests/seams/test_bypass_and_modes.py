@@ -1,13 +1,27 @@
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from opentelemetry import trace
 
-from otel_agentguard import AgentGuard, CallBlocked, RunAborted, fresh, message, model_call, run, tool, unguarded
+from otel_agentguard import (
+    Action,
+    AgentGuard,
+    CallBlocked,
+    RunAborted,
+    fresh,
+    message,
+    model_call,
+    run,
+    tool,
+    unguarded,
+)
 from otel_agentguard.current import scope
 from otel_agentguard.testing import RecordingSink
 
@@ -76,6 +90,53 @@ def test_observe_runs_every_body_and_reports(installing: Callable[..., AgentGuar
     ]
     assert sink.executed_after == []
     assert [outcome for _, outcome, _ in sink.closed] == ["completed"]
+
+
+@pytest.mark.parametrize("entry", ["with", "async with"])
+@pytest.mark.parametrize(("run_id", "conversation"), [("job-1", None), ("job-1", "talk"), ("job-2", "talk")])
+def test_observe_lets_a_stopped_run_in_and_the_stop_holds_again_in_enforce(
+    installing: Callable[..., AgentGuard],
+    monkeypatch: pytest.MonkeyPatch,
+    sink: RecordingSink,
+    tmp_path: Path,
+    entry: str,
+    run_id: str,
+    conversation: str | None,
+) -> None:
+    def calls() -> int:
+        handle = run(run_id, conversation=conversation)
+        if entry == "with":
+            with handle:
+                return len([look("x") for _ in range(20)])
+
+        async def work() -> int:
+            async with handle:
+                return len([look("x") for _ in range(20)])
+
+        return asyncio.run(work())
+
+    def restarted(mode: str) -> AgentGuard:
+        monkeypatch.setenv("AGENTGUARD_MODE", mode)
+        return installing(store=f"sqlite:///{tmp_path}/agentguard.db")
+
+    with restarted("enforce"), pytest.raises(RunAborted), run("job-1", conversation="talk"):
+        for _ in range(7):
+            with contextlib.suppress(CallBlocked):
+                look("x")
+    with restarted("observe"):
+        for _ in range(2):
+            assert calls() == 20
+    told = [finding.action for finding, mode in sink.findings if mode == "observe"]
+    with restarted("enforce"), pytest.raises(RunAborted):
+        calls()
+    with restarted("enforce") as guard:
+        for stopped in {"job-1", run_id}:
+            assert guard.release(stopped)
+    with restarted("enforce"), run(run_id, conversation=conversation):
+        assert look("x") == "x"
+
+    assert told[0] is Action.STOP
+    assert [outcome for _, outcome, _ in sink.closed][1:3] == ["completed"] * 2
 
 
 def test_observe_says_on_the_span_what_it_would_have_done(installing: Callable[..., AgentGuard], spans: Any) -> None:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import gc
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from opentelemetry import trace
+from opentelemetry import context, trace
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from otel_agentguard import AgentGuard, CallBlocked, RunAborted, agent, message, run, tool
 from otel_agentguard.current import ImplicitRuns
 from otel_agentguard.engine import Engine
+from otel_agentguard.events import Message
 from otel_agentguard.testing import ManualClock, RecordingSink
 
 
@@ -163,6 +168,79 @@ def test_idle_runs_are_dropped_after_fifteen_minutes() -> None:
     assert other is not first
     assert first.closed
     assert engine.runs() == [other]
+
+
+def unrecorded(number: int) -> Context:
+    """The context of a request whose spans are not sampled."""
+    return trace.set_span_in_context(
+        trace.NonRecordingSpan(trace.SpanContext(trace_id=number + 1, span_id=1, is_remote=False))
+    )
+
+
+def test_of_traces_that_are_not_recorded_only_those_touched_latest_are_known() -> None:
+    clock = ManualClock()
+    engine = Engine(checks=(), now_s=clock)
+    implicit = ImplicitRuns(engine)
+    first = implicit.current(unrecorded(0))
+
+    for number in range(1, 5_000):
+        clock.advance(0.001)
+        implicit.current(unrecorded(number))
+        engine.observe(first, Message(text="still here"))
+        assert len(engine.runs()) <= 1_000
+
+    assert implicit.current(unrecorded(0)) is first
+    assert not first.closed
+    assert implicit.current(unrecorded(4_999)).run_id in {run.run_id for run in engine.runs()}
+
+
+def test_a_trace_that_is_not_recorded_is_one_run_all_the_same(guard: AgentGuard) -> None:
+    token = context.attach(unrecorded(1))
+
+    found = outcomes(8)
+
+    context.detach(token)
+    assert found == [SAME] * 4 + ["CallBlocked"] * 2 + ["RunAborted"] * 2
+
+
+def test_a_run_of_a_recorded_trace_is_not_taken_for_ended(spans: Any) -> None:
+    engine = Engine(checks=())
+    implicit = ImplicitRuns(engine)
+    with trace.get_tracer("app").start_as_current_span("GET /"):
+        recorded = implicit.current()
+
+    for number in range(2_000):
+        implicit.current(unrecorded(number))
+
+    assert not recorded.closed
+
+
+def test_the_run_of_a_conversation_outlives_its_traces_that_are_not_recorded() -> None:
+    implicit = ImplicitRuns(Engine(checks=()))
+    implicit.current(unrecorded(1))
+    run = implicit.of_conversation("c", trace_id=2)
+
+    for number in range(2, 2_000):
+        implicit.current(unrecorded(number))
+
+    assert not run.closed
+    assert implicit.of_conversation("c") is run
+
+
+def test_requests_that_are_not_sampled_push_out_no_run_that_is_open(
+    guard: AgentGuard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("otel_agentguard.engine.MAX_RUNS", 50)
+    trace.set_tracer_provider(TracerProvider(sampler=ALWAYS_OFF))
+
+    def request() -> None:
+        with trace.get_tracer("app").start_as_current_span("GET /"):
+            look("x")
+
+    with pytest.raises(RunAborted), run("nightly"):
+        for _ in range(100):
+            contextvars.Context().run(request)
+        outcomes(10)
 
 
 def test_idle_runs_of_others_are_swept_too() -> None:

@@ -282,6 +282,7 @@ agentguard_state_bytes{part="observations"} 0.0
 agentguard_state_dropped_total{part="events"} 0.0
 agentguard_state_dropped_total{part="values"} 0.0
 agentguard_state_dropped_total{part="observations"} 0.0
+agentguard_state_dropped_total{part="runs"} 0.0
 # HELP agentguard_label_overflow_total Is a label cap biting: how many observations went to `__other__`?
 # TYPE agentguard_label_overflow_total counter
 agentguard_label_overflow_total{metric="agentguard_steps_total"} 0.0
