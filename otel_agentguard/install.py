@@ -10,6 +10,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
 from types import TracebackType
@@ -424,23 +425,21 @@ def _build(settings: Settings, parts: Parts, *, by_program: bool) -> AgentGuard:
 
 
 def _keep_effects(made: AgentGuard, guard: Guard) -> None:
-    """Have side effects recorded; a store that is down now is tried again with each of them."""
+    """Have side effects recorded; a store that is down now is tried again with them."""
     from otel_agentguard.effects.execution import EffectExecutor
+    from otel_agentguard.effects.opening import LateExecutor
     from otel_agentguard.stores import open_ledger
 
-    def open_effects() -> EffectExecutor:
-        ledger = open_ledger(made.settings.store)
-        executor = EffectExecutor(ledger, observer=EffectReports(guard))
-        made.undo(ledger.close, executor.close)
-        return executor
-
-    guard.open_effects = open_effects
-    if made.settings.store.startswith("memory:"):
-        return
-    try:
-        guard.executor()
-    except StoreError as exc:
-        made.engine.failed("store", exc)
+    url = made.settings.store
+    guard.effects = LateExecutor(
+        url.partition("://")[0],
+        lambda: EffectExecutor(open_ledger(url), observer=EffectReports(guard)),
+        failed=lambda exc: made.engine.failed("store", exc),
+    )
+    made.undo(guard.effects.close)
+    if not url.startswith("memory:"):
+        with suppress(StoreError):  # counted by then
+            guard.executor()
 
 
 def _met(made: AgentGuard) -> SpanProcessor:

@@ -18,7 +18,6 @@ from otel_agentguard.binding import Binder
 from otel_agentguard.current import Scope, scope
 from otel_agentguard.effects.calls import EffectCall, EffectSpec, RunEffects
 from otel_agentguard.effects.decisions import OnDuplicate, OnUnknown
-from otel_agentguard.effects.execution import EffectExecutor
 from otel_agentguard.effects.keys import Scope as EffectScope
 from otel_agentguard.effects.keys import record_key
 from otel_agentguard.effects.reports import Certainty, EffectAnswer, EffectOutcome
@@ -60,8 +59,8 @@ def caused(step: ToolStep, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
     effect = _Effect(step, args, kwargs)
     token = _under_way.set(effect)
     try:
-        executor, call = effect.prepared()
-        answer = executor.run(call, effect.body, tx=effect.transaction(), enforce=step.enforce)
+        call = effect.prepared()
+        answer = step.guard.executor().run(call, effect.body, tx=effect.transaction(), enforce=step.enforce)
     except BaseException as exc:
         return effect.raised(exc)
     finally:
@@ -74,7 +73,8 @@ async def caused_async(step: ToolStep, args: tuple[Any, ...], kwargs: Mapping[st
     effect = _Effect(step, args, kwargs)
     token = _under_way.set(effect)
     try:
-        executor, call = effect.prepared()
+        call = effect.prepared()
+        executor = await step.guard.executor_async()
         answer = await executor.run_async(call, effect.body_async, tx=effect.transaction(), enforce=step.enforce)
     except BaseException as exc:
         return effect.raised(exc)
@@ -139,8 +139,8 @@ class _Effect:
         self._refusal: BaseException | None = None
         self._call: EffectCall | None = None
 
-    def prepared(self) -> tuple[EffectExecutor, EffectCall]:
-        """What runs the effect, and its description; raises where no key can be made or no ledger be asked."""
+    def prepared(self) -> EffectCall:
+        """The description of the effect; raises where no key can be made."""
         step = self._step
         spec = step.plan.effect_spec
         if spec is None:
@@ -152,7 +152,7 @@ class _Effect:
         effects = step.guard.effects_of(step.run)
         arguments = step.call.arguments or {}
         self._call = effects.call(spec, arguments, position=step.call.step, agent=step.agent)
-        return step.guard.executor(), self._call
+        return self._call
 
     def body(self, key: str) -> Any:
         """Run the tool, after the last look."""

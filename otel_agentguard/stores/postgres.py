@@ -79,7 +79,8 @@ class PostgresConnection:
     def run(self, work: Callable[[Connection], T]) -> T:
         """Do some work on the session, for this thread alone; outside `transaction()` each statement is one.
 
-        Work that met a broken session is done once more on a new one, so it must bear being done twice.
+        Work that met a broken session is done once more on a new one, so it must bear being done twice. A server
+        to which no session can be had is not asked again: one that hangs would keep the caller twice as long.
 
         Raises:
             StoreError: The server cannot be reached, or refuses.
@@ -88,7 +89,7 @@ class PostgresConnection:
             try:
                 return self._run_once(work)
             except psycopg.OperationalError as exc:
-                if self._connection is not None and not self._connection.closed:
+                if self._connection is None or not self._connection.closed:
                     raise StoreError(f"{self.url}: {_text(exc)}") from exc
             try:
                 return self._run_once(work)
@@ -105,6 +106,7 @@ class PostgresConnection:
 
     def _session(self) -> Connection:
         if self._connection is None or self._connection.closed:
+            self._connection = None
             connection = psycopg.connect(self._conninfo, autocommit=True)
             # A claim that a crash of the server could undo would be no claim.
             connection.execute(

@@ -26,7 +26,10 @@ from otel_agentguard.errors import ConfigError, MissingExtraError, StoreError
 
 try:
     from redis import Redis, RedisError
+    from redis.backoff import NoBackoff
+    from redis.exceptions import ConnectionError as RedisConnectionError
     from redis.exceptions import NoScriptError
+    from redis.retry import Retry
 except ImportError as exc:
     raise MissingExtraError("redis") from exc
 
@@ -159,7 +162,14 @@ class RedisConnection:
     def __init__(self, url: str) -> None:
         try:
             # Untyped: redis-py types every reply as text or bytes, and without decode_responses it is bytes.
-            self.client: Any = Redis.from_url(url, socket_timeout=5, socket_connect_timeout=5, health_check_interval=30)
+            self.client: Any = Redis.from_url(
+                url,
+                socket_timeout=5,
+                socket_connect_timeout=5,
+                health_check_interval=30,
+                # A connection that broke is opened again; a server that does not answer is waited for once.
+                retry=Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,)),
+            )
         except ValueError as exc:
             raise ConfigError(f"not a Redis URL ({exc})") from exc
         parts = urlsplit(url)
