@@ -62,7 +62,7 @@ def caused(step: ToolStep, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
         call = effect.prepared()
         answer = step.guard.executor().run(call, effect.body, tx=effect.transaction(), enforce=step.enforce)
     except BaseException as exc:
-        return effect.raised(exc)
+        return effect.unrecorded() if effect.runs_all_the_same(exc) else effect.raised(exc)
     finally:
         _under_way.reset(token)
     return step.finish(effect.answered(answer))
@@ -77,7 +77,7 @@ async def caused_async(step: ToolStep, args: tuple[Any, ...], kwargs: Mapping[st
         executor = await step.guard.executor_async()
         answer = await executor.run_async(call, effect.body_async, tx=effect.transaction(), enforce=step.enforce)
     except BaseException as exc:
-        return effect.raised(exc)
+        return await effect.unrecorded_async() if effect.runs_all_the_same(exc) else effect.raised(exc)
     finally:
         _under_way.reset(token)
     return await step.finish_async(effect.answered(answer))
@@ -194,6 +194,36 @@ class _Effect:
             step.remark(answer.note)
         return answer.value
 
+    def runs_all_the_same(self, error: BaseException) -> bool:
+        """Whether the body is still to run: in mode observe, where the call could not be described or recorded."""
+        if self._ran or self._refusal is not None or self._step.enforce or not isinstance(error, Exception):
+            return False
+        self._step.guard.engine.failed("effects", error)
+        return True
+
+    def unrecorded(self) -> Any:
+        """Run the body without a record."""
+        step = self._step
+        try:
+            value = step.plan.passing(*self._args, **self._kwargs)
+        except BaseException as exc:
+            step.fail(exc)
+            raise
+        return step.finish(value)
+
+    async def unrecorded_async(self) -> Any:
+        """`unrecorded` for a coroutine function."""
+        step = self._step
+        try:
+            value = await step.plan.passing(*self._args, **self._kwargs)
+        except Exception as exc:
+            await step.fail_async(exc)
+            raise
+        except BaseException as exc:
+            step.fail(exc)
+            raise
+        return await step.finish_async(value)
+
     def raised(self, error: BaseException) -> Any:
         """Account for a call that ends in an error; raises it, or gives the text of a refusal taken inline."""
         step = self._step
@@ -206,8 +236,6 @@ class _Effect:
         if not isinstance(error, Exception):
             step.fail(error)
             raise error
-        if not step.enforce:
-            return self._observed(error)
         if isinstance(error, AgentGuardError):
             step.refused_late()
             finding = getattr(error, "finding", None)
@@ -218,17 +246,6 @@ class _Effect:
         step.call.served_from = "replay"
         step.fail(error)
         raise error
-
-    def _observed(self, error: Exception) -> Any:
-        """In mode observe a call that cannot be described or recorded runs all the same."""
-        step = self._step
-        step.guard.engine.failed("effects", error)
-        try:
-            value = step.plan.passing(*self._args, **self._kwargs)
-        except BaseException as exc:
-            step.fail(exc)
-            raise
-        return step.finish(value)
 
     def _last_look(self) -> None:
         refusal = self._step.last_look(self._step.call)

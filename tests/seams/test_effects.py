@@ -304,6 +304,22 @@ def test_a_store_that_is_down_keeps_effects_from_happening_in_enforce(
     assert "store" in sink.failures
 
 
+@pytest.mark.parametrize("mode", ["enforce", "observe"])
+async def test_a_store_that_is_down_means_the_same_for_coroutines(
+    installing: Installing, bank: Bank, mode: str
+) -> None:
+    installing(mode=mode, store="sqlite:////nonexistent/folder/effects.db")
+
+    async with run("r"):
+        if mode == "enforce":
+            with pytest.raises(StoreError):
+                await bank.charge_later("i-1", 5)
+        else:
+            assert await bank.charge_later("i-1", 5) == "receipt 1"
+
+    assert len(bank.charged) == (mode == "observe")
+
+
 class SilentServer:
     """Takes connections and never answers."""
 
