@@ -28,7 +28,7 @@ from otel_agentguard.findings import Action, Finding, by_specificity
 from otel_agentguard.policy import Policy, severity_of
 from otel_agentguard.protocols import Check, Clock, RunInfo, Sink
 from otel_agentguard.runs import PASS, ApprovalCallback, ApprovalRequest, Decision, FindingCallback, Run, Tombstone
-from otel_agentguard.values import KeptValues, SharedBudget
+from otel_agentguard.values import ByteBudget, KeptValues
 
 _logger = logging.getLogger("otel_agentguard")
 
@@ -58,6 +58,7 @@ class Engine:
         on_finding: FindingCallback | None = None,
         approve: ApprovalCallback | None = None,
         policy: Policy | None = None,
+        budget: ByteBudget | None = None,
     ) -> None:
         self._policy = policy
         self.settings = settings or Settings()
@@ -70,7 +71,7 @@ class Engine:
         self._runs: OrderedDict[str, Run] = OrderedDict()
         self._tombstones: OrderedDict[str, Tombstone] = OrderedDict()
         self._by_conversation: dict[str | None, Tombstone] = {}
-        self._budget = SharedBudget()
+        self._budget = budget or ByteBudget()
         self._failed_once: set[str] = set()
         self._timings: deque[tuple[str, float]] = deque(maxlen=256)
 
@@ -158,6 +159,10 @@ class Engine:
         """The runs that are alive, oldest first."""
         with self._lock:
             return list(self._runs.values())
+
+    def held_bytes(self, check: str) -> int:
+        """What a check that tells it (`held_bytes`) remembers of all runs that are alive, bytes."""
+        return sum(getattr(one, "held_bytes", 0) for run in self.runs() for name, one in run.checks if name == check)
 
     def tombstones(self) -> list[Tombstone]:
         """What is left of stopped runs, oldest first."""
@@ -318,8 +323,8 @@ class Engine:
                 if event.new_intent:
                     run.awaits_user = None
             judged = self._ask(run, event, upcoming=False)
-            if event.repeats and isinstance(event, ToolCall):
-                self._take_result(run, event)
+        if event.repeats and isinstance(event, ToolCall):
+            self._take_result(run, event)
         run.touched_s = self.now_s()
         for sink in self._sinks:
             try:
@@ -357,8 +362,12 @@ class Engine:
             self._tell("executed_after_block", event.agent, event.tool)
 
     def _take_result(self, run: Run, call: ToolCall) -> None:
+        """Keep a copy for refusals before the caller has the result.
+
+        Not under the run's lock: a class may say how it is copied, and so call a tool of the run.
+        """
         if call.fingerprint is not None and call.result_known and not call.refused:
-            run.values.put(call.fingerprint, call.result)
+            self._contained("values", run.values.put, call.fingerprint, call.result)
 
     def _consult(self, run: Run, judged: list[_Judged]) -> list[_Judged]:
         if self._on_finding is None and self._approve is None:

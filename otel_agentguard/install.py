@@ -34,6 +34,7 @@ from otel_agentguard.seams.declare import DeclaredTools
 from otel_agentguard.seams.effects import EffectReports
 from otel_agentguard.seams.instrumenting import instrumented
 from otel_agentguard.semconv import INSTRUMENTATION_SCOPE
+from otel_agentguard.values import ByteBudget
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import SpanProcessor
@@ -373,6 +374,7 @@ def _build(settings: Settings, parts: Parts, *, by_program: bool) -> AgentGuard:
     from otel_agentguard.embedders import open_embedder
     from otel_agentguard.judges import open_judge
     from otel_agentguard.sinks.prometheus import PrometheusSink
+    from otel_agentguard.sinks.state import StateOfRuns
     from otel_agentguard.tracing.findings import FindingEvents
 
     notes = _notes(settings)
@@ -380,8 +382,10 @@ def _build(settings: Settings, parts: Parts, *, by_program: bool) -> AgentGuard:
     judges = [desk for desk in (open_judge(parts.judge),) if desk is not None]
     checks = (*default_checks(settings, embedder=embedder), *judges, *parts.checks)
     counting = PrometheusSink(parts.registry)
+    budget = ByteBudget()
     dedup = make_dedup(
         settings,
+        budget=budget,
         store=notes,
         key=settings.fingerprint_key,
         redact=parts.redact,
@@ -391,7 +395,10 @@ def _build(settings: Settings, parts: Parts, *, by_program: bool) -> AgentGuard:
         is_on=any(check.name == CheckName.DEDUP for check in checks),
     )
     sinks: tuple[Sink, ...] = (counting, FindingEvents(), dedup, *judges, *_registered_sinks(), *parts.sinks)
-    engine = Engine(checks=checks, settings=settings, sinks=sinks, on_finding=parts.on_finding, approve=parts.approve)
+    engine = Engine(
+        checks=checks, settings=settings, sinks=sinks, on_finding=parts.on_finding, approve=parts.approve, budget=budget
+    )
+    StateOfRuns(counting, engine, budget, checks)
     explicit = settings.mode if by_program or settings.mode_forced is not None else Mode.ENFORCE
     guard = Guard(
         engine,

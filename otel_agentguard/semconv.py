@@ -213,7 +213,7 @@ MEMORY_VERDICTS = (
     "contradicted",
     "duplicate",
 )
-STATE_PARTS = ("events", "values", "observations")
+STATE_PARTS = ("values", "observations")
 
 CAPPED_METRICS = (
     STEPS_TOTAL,
@@ -417,7 +417,7 @@ METRICS: tuple[MetricSpec, ...] = (
     MetricSpec(
         name=STATE_BYTES,
         type="gauge",
-        question="How much memory does the state of the runs take?",
+        question="How much memory do results that are kept, and observed text, take?",
         unit="By",
         labels=("part",),
         values={"part": STATE_PARTS},
@@ -425,7 +425,7 @@ METRICS: tuple[MetricSpec, ...] = (
     MetricSpec(
         name=STATE_DROPPED_TOTAL,
         type="counter",
-        question="Is a cap biting: how many pieces of state were dropped early?",
+        question="Is a cap biting: how many of them were dropped early?",
         unit="{item}",
         labels=("part",),
         values={"part": STATE_PARTS},

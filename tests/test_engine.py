@@ -337,7 +337,7 @@ def test_a_finished_run_gives_its_kept_results_back() -> None:
 
     engine.close(run)
 
-    assert engine._budget.used == 0
+    assert engine._budget.used_bytes == 0
 
 
 def test_a_new_user_turn_is_a_new_intent() -> None:

@@ -272,14 +272,12 @@ agentguard_guard_errors_total{where="check memory"} 0.0
 agentguard_guard_errors_total{where="check effects"} 0.0
 agentguard_guard_errors_total{where="check budget"} 0.0
 agentguard_guard_errors_total{where="check schema"} 0.0
-# HELP agentguard_state_bytes How much memory does the state of the runs take?
+# HELP agentguard_state_bytes How much memory do results that are kept, and observed text, take?
 # TYPE agentguard_state_bytes gauge
-agentguard_state_bytes{part="events"} 0.0
 agentguard_state_bytes{part="values"} 0.0
 agentguard_state_bytes{part="observations"} 0.0
-# HELP agentguard_state_dropped_total Is a cap biting: how many pieces of state were dropped early?
+# HELP agentguard_state_dropped_total Is a cap biting: how many of them were dropped early?
 # TYPE agentguard_state_dropped_total counter
-agentguard_state_dropped_total{part="events"} 0.0
 agentguard_state_dropped_total{part="values"} 0.0
 agentguard_state_dropped_total{part="observations"} 0.0
 # HELP agentguard_label_overflow_total Is a label cap biting: how many observations went to `__other__`?
