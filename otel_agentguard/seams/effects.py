@@ -156,7 +156,7 @@ class _Effect:
 
     def body(self, key: str) -> Any:
         """Run the tool, after the last look."""
-        self._last_look()
+        self._begin(key)
         value = self._step.plan.declaration.function(*self._args, **self._with_key(key))
         if inspect.iscoroutine(value):
             value.close()
@@ -170,7 +170,7 @@ class _Effect:
 
     async def body_async(self, key: str) -> Any:
         """Run the tool, after the last look."""
-        self._last_look()
+        self._begin(key)
         return await self._step.plan.declaration.function(*self._args, **self._with_key(key))
 
     def transaction(self) -> object:
@@ -247,11 +247,13 @@ class _Effect:
         step.fail(error)
         raise error
 
-    def _last_look(self) -> None:
+    def _begin(self, key: str) -> None:
+        """Take the last look; from here on the span tells the key, also of a call whose outcome nobody will know."""
         refusal = self._step.last_look(self._step.call)
         if refusal is not None:
             self._refuse(refusal)
         self._ran = True
+        self._step.more = {AGENTGUARD_EFFECT_KEY: key}
 
     def _refuse(self, refusal: BaseException) -> None:
         self._ran = False

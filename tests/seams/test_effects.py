@@ -210,6 +210,16 @@ def test_an_effect_of_unknown_outcome_is_not_tried_again(guard: AgentGuard, bank
     assert sink.executed_after == []
 
 
+def test_the_span_of_a_call_whose_outcome_is_unknown_tells_its_key(guard: AgentGuard, bank: Bank, spans: Any) -> None:
+    bank.error = TimeoutError("no answer")
+
+    with run("r"), pytest.raises(TimeoutError):
+        bank.charge("i-1", 5)
+
+    [span] = spans.named("execute_tool charge")
+    assert span.attributes["agentguard.effect.key"] == bank.keys[0]
+
+
 def test_an_effect_that_did_not_happen_may_be_tried_again(guard: AgentGuard, bank: Bank) -> None:
     bank.error = NotApplied("card declined")
     with run("r"):
