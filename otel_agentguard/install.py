@@ -33,7 +33,7 @@ from otel_agentguard.runs import ApprovalCallback, FindingCallback
 from otel_agentguard.seams.declare import DeclaredTools
 from otel_agentguard.seams.effects import EffectReports
 from otel_agentguard.seams.instrumenting import instrumented
-from otel_agentguard.semconv import INSTRUMENTATION_SCOPE
+from otel_agentguard.semconv import INSTRUMENTATION_SCOPE, SIDE_EFFECTS_UNSETTLED
 from otel_agentguard.values import ByteBudget
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from otel_agentguard.judges import JudgeDesk
+    from otel_agentguard.sinks.prometheus import PrometheusSink
 
 _logger = logging.getLogger("otel_agentguard")
 
@@ -420,7 +421,7 @@ def _build(settings: Settings, parts: Parts, *, by_program: bool) -> AgentGuard:
             late.tell_failures_to(engine.failed)
             made.undo(late.close)
     try:
-        _keep_effects(made, guard)
+        _keep_effects(made, guard, counting)
         if parts.otlp:
             _export(made, parts.otlp, counting.failed)
         if settings.metrics_port is not None:
@@ -431,10 +432,11 @@ def _build(settings: Settings, parts: Parts, *, by_program: bool) -> AgentGuard:
     return made
 
 
-def _keep_effects(made: AgentGuard, guard: Guard) -> None:
+def _keep_effects(made: AgentGuard, guard: Guard, counting: PrometheusSink) -> None:
     """Have side effects recorded; a store that is down now is tried again with them."""
     from otel_agentguard.effects.execution import EffectExecutor
     from otel_agentguard.effects.opening import LateExecutor
+    from otel_agentguard.effects.unsettled import Unsettled
     from otel_agentguard.stores import open_ledger
 
     url = made.settings.store
@@ -443,7 +445,9 @@ def _keep_effects(made: AgentGuard, guard: Guard) -> None:
         lambda: EffectExecutor(open_ledger(url), observer=EffectReports(guard)),
         failed=lambda exc: made.engine.failed("store", exc),
     )
-    made.undo(guard.effects.close)
+    unsettled = Unsettled(guard.effects, counting.unsettled, failed=made.engine.failed)
+    counting.looked_up(SIDE_EFFECTS_UNSETTLED, unsettled.look)
+    made.undo(guard.effects.close, unsettled.close)
     if not url.startswith("memory:"):
         with suppress(StoreError):  # counted by then
             guard.executor()

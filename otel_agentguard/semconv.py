@@ -130,6 +130,7 @@ WASTED_CALLS_TOTAL = "agentguard_wasted_calls_total"
 WASTED_TOKENS_TOTAL = "agentguard_wasted_tokens_total"
 SIDE_EFFECTS_TOTAL = "agentguard_side_effects_total"
 DUPLICATE_SIDE_EFFECTS_TOTAL = "agentguard_duplicate_side_effects_total"
+SIDE_EFFECTS_UNSETTLED = "agentguard_side_effects_unsettled"
 PLAN_ERRORS_TOTAL = "agentguard_plan_errors_total"
 PLAN_DRIFT_RATIO = "agentguard_plan_drift_ratio"
 MEMORY_WRITES_TOTAL = "agentguard_memory_writes_total"
@@ -224,6 +225,7 @@ CAPPED_METRICS = (
     DEDUP_TOTAL,
     SIDE_EFFECTS_TOTAL,
     DUPLICATE_SIDE_EFFECTS_TOTAL,
+    SIDE_EFFECTS_UNSETTLED,
     PLAN_ERRORS_TOTAL,
     MEMORY_WRITES_TOTAL,
     CHECK_DURATION_SECONDS,
@@ -266,6 +268,7 @@ class MetricSpec:
         values: Values of those labels that are closed sets.
         buckets: Upper bounds of a histogram, without infinity.
         otlp_name: Its name in OTLP, from which Prometheus makes `name` again.
+        is_shared: All processes of one store show the same number, which must not be added up.
     """
 
     name: str
@@ -276,6 +279,7 @@ class MetricSpec:
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     buckets: tuple[float, ...] = ()
     otlp_name: str = ""
+    is_shared: bool = False
 
     def __post_init__(self) -> None:
         if not self.otlp_name:
@@ -375,6 +379,14 @@ METRICS: tuple[MetricSpec, ...] = (
         unit="{effect}",
         labels=("tool", "certainty"),
         values={"certainty": CERTAINTIES},
+    ),
+    MetricSpec(
+        name=SIDE_EFFECTS_UNSETTLED,
+        type="gauge",
+        question="How many side effects are on record in the store of which nobody knows whether they happened?",
+        unit="{effect}",
+        labels=("tool",),
+        is_shared=True,
     ),
     MetricSpec(
         name=PLAN_ERRORS_TOTAL,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Final, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
 
@@ -52,7 +52,7 @@ class Declared:
 
     Attributes:
         counters: Counters by name, with `_total`.
-        gauges: Gauges by name; over several processes they are the sum of those alive.
+        gauges: Gauges by name; over several processes they are the sum of those alive, or the latest of what all share.
         histograms: Histograms by name.
 
     Raises:
@@ -104,8 +104,9 @@ class Declared:
             case "counter":
                 self.counters[name] = LookedUpCounter(name, text, labels, unit=unit, registry=registry)
             case "gauge":
+                several: Literal["livesum", "livemostrecent"] = "livemostrecent" if spec.is_shared else "livesum"
                 self.gauges[name] = LookedUpGauge(
-                    name, text, labels, unit=unit, registry=registry, multiprocess_mode="livesum"
+                    name, text, labels, unit=unit, registry=registry, multiprocess_mode=several
                 )
             case "histogram":
                 self.histograms[name] = Histogram(

@@ -69,7 +69,7 @@ class PrometheusSink:
     of them, then `__other__`, which `agentguard_label_overflow_total` counts.
 
     In multiprocess mode (`PROMETHEUS_MULTIPROC_DIR` is set) gauges add up over the processes that are
-    alive, and there are no exemplars.
+    alive, except for what these share, and there are no exemplars.
 
     Args:
         registry: Where the metrics are registered; a new registry when it is None.
@@ -108,6 +108,7 @@ class PrometheusSink:
         self._unguarded = declared.counter(semconv.UNGUARDED_CALLS_TOTAL)
         self._durations = declared.histogram(semconv.CHECK_DURATION_SECONDS)
         self._state = declared.gauge(semconv.STATE_BYTES)
+        self._unsettled = declared.gauge(semconv.SIDE_EFFECTS_UNSETTLED)
         self._active = declared.gauges[semconv.ACTIVE_RUNS]
         self._saved_calls = declared.counters[semconv.SAVED_CALLS_TOTAL]
         self._saved_seconds = declared.counters[semconv.SAVED_SECONDS_TOTAL]
@@ -233,6 +234,10 @@ class PrometheusSink:
     def side_effect(self, tool: str, outcome: str) -> None:
         """Count what became of a side effect, one of `semconv.SIDE_EFFECT_OUTCOMES`."""
         self._effects.at(tool, outcome).inc(1, self._exemplar())
+
+    def unsettled(self, tool: str, count: int) -> None:
+        """Say how many side effects of a tool have an outcome that nobody knows."""
+        self._unsettled.at(tool).set(count)
 
     def duplicate_side_effect(self, tool: str, certainty: str) -> None:
         """Count a duplicate that was `prevented`, is `possible` or is `confirmed`."""

@@ -15,6 +15,7 @@ from otel_agentguard.effects.sql import (
     POSTGRES,
     SCHEMA_LOCK,
     SCHEMA_VERSION,
+    UNSETTLED_INDEX,
     VERSION,
     SqlLedger,
     Statement,
@@ -182,7 +183,8 @@ class PostgresLedger(SqlLedger):
             raise
 
     def _prepare(self, connection: Connection) -> None:
-        row = connection.execute("SELECT to_regclass('agentguard_schema') IS NOT NULL").fetchone()
+        # The index is younger than the tables.
+        row = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (UNSETTLED_INDEX,)).fetchone()
         if row is None or not row[0]:
             with connection.transaction():
                 connection.execute("SELECT pg_advisory_xact_lock(%s)", (SCHEMA_LOCK,))

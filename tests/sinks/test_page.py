@@ -102,6 +102,8 @@ agentguard_side_effects_total{outcome="late",tool="charge"} 0.0
 agentguard_duplicate_side_effects_total{certainty="prevented",tool="charge"} 0.0
 agentguard_duplicate_side_effects_total{certainty="possible",tool="charge"} 0.0
 agentguard_duplicate_side_effects_total{certainty="confirmed",tool="charge"} 0.0
+# HELP agentguard_side_effects_unsettled How many side effects are on record in the store of which nobody knows whether they happened?
+# TYPE agentguard_side_effects_unsettled gauge
 # HELP agentguard_plan_errors_total What is wrong with the plans that agents make?
 # TYPE agentguard_plan_errors_total counter
 agentguard_plan_errors_total{code="unknown_tool"} 0.0
@@ -290,6 +292,7 @@ agentguard_label_overflow_total{metric="agentguard_executed_after_block_total"} 
 agentguard_label_overflow_total{metric="agentguard_dedup_total"} 0.0
 agentguard_label_overflow_total{metric="agentguard_side_effects_total"} 0.0
 agentguard_label_overflow_total{metric="agentguard_duplicate_side_effects_total"} 0.0
+agentguard_label_overflow_total{metric="agentguard_side_effects_unsettled"} 0.0
 agentguard_label_overflow_total{metric="agentguard_plan_errors_total"} 0.0
 agentguard_label_overflow_total{metric="agentguard_memory_writes_total"} 0.0
 agentguard_label_overflow_total{metric="agentguard_check_duration_seconds"} 0.0
