@@ -41,7 +41,7 @@ def effect_spec(declaration: ToolDeclaration) -> EffectSpec:
     return EffectSpec(
         tool=declaration.name,
         identity=declaration.identity,
-        scope=cast("EffectScope | None", _by_name(declaration.scope)),
+        scope=cast("EffectScope | None", declaration.scope),
         on_unknown=OnUnknown(declaration.on_unknown),
         on_duplicate=OnDuplicate(declaration.on_duplicate),
         verify=declaration.verify,
@@ -307,16 +307,6 @@ def _effects_here(here: Scope) -> RunEffects | None:
     if guard is not None and here.run is not None:
         return guard.effects_of(here.run)
     return here.effects
-
-
-def _by_name(function: object) -> object:
-    """A scope function that is given all arguments and takes those that it has names for."""
-    if not callable(function):
-        return function
-    parameters = inspect.signature(function).parameters
-    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
-        return function
-    return lambda **arguments: function(**{name: arguments[name] for name in parameters if name in arguments})
 
 
 def _returns(function: Callable[..., Any]) -> object:
