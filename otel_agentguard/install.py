@@ -214,7 +214,8 @@ def install(
 
     Args:
         mode: `"enforce"`, `"observe"` or `"off"`.
-        store: URL of the store.
+        store: URL of the store. One that is down does not keep the guard from being installed: it is waited for,
+            5 seconds at most, and side effects are refused until it is back.
         metrics_port: Port of a metrics server on the loopback address; 0 for any free one.
         registry: A Prometheus registry to count in; a new one where it is None.
         otlp: Endpoint of a collector, such as `http://localhost:4317`, or True for the one of the
