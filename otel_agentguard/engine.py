@@ -17,6 +17,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 from uuid import uuid4
@@ -331,9 +332,15 @@ class Engine:
                 sink.stepped(run.info, event)
             except Exception as exc:
                 self.failed(f"sink {type(sink).__name__}", exc)
-        while self._timings:
-            self._tell("timed", *self._timings.popleft())
+        if self._timings:
+            self._tell_timings()
         return judged
+
+    def _tell_timings(self) -> None:
+        """Tell what was timed; another thread may take the last one at the same moment."""
+        with suppress(IndexError):
+            while True:
+                self._tell("timed", *self._timings.popleft())
 
     def _ask(self, run: Run, event: Event, *, upcoming: bool) -> list[_Judged] | None:
         judged: list[_Judged] | None = None
