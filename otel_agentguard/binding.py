@@ -11,6 +11,19 @@ _Arguments = Callable[..., dict[str, Any]]
 _STARS: dict[object, str] = {Parameter.VAR_POSITIONAL: "*", Parameter.VAR_KEYWORD: "**"}
 
 
+ByName = Callable[[Mapping[str, object]], object]
+"""A function of all arguments of a call."""
+
+
+def by_name(function: Callable[..., object]) -> ByName:
+    """Have a function called with those of the arguments whose names it takes."""
+    parameters = inspect.signature(function).parameters
+    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+        return lambda arguments: function(**arguments)
+    names = tuple(parameters)
+    return lambda arguments: function(**{name: arguments[name] for name in names if name in arguments})
+
+
 class Binder:
     """Binds the arguments of one callable to its parameters.
 

@@ -17,6 +17,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar, cast
 from uuid import uuid4
@@ -29,7 +30,7 @@ from otel_agentguard.forks import new_lock
 from otel_agentguard.policy import Policy, severity_of
 from otel_agentguard.protocols import Check, Clock, RunInfo, Sink
 from otel_agentguard.runs import PASS, ApprovalCallback, ApprovalRequest, Decision, FindingCallback, Run, Tombstone
-from otel_agentguard.values import KeptValues, SharedBudget
+from otel_agentguard.values import ByteBudget, KeptValues
 
 _logger = logging.getLogger("otel_agentguard")
 
@@ -69,6 +70,7 @@ class Engine:
         approve: ApprovalCallback | None = None,
         policy: Policy | None = None,
         enforces: bool = True,
+        budget: ByteBudget | None = None,
     ) -> None:
         self._policy = policy
         self._enforces = enforces
@@ -82,7 +84,7 @@ class Engine:
         self._runs: OrderedDict[str, Run] = OrderedDict()
         self._tombstones: OrderedDict[str, Tombstone] = OrderedDict()
         self._by_conversation: dict[str | None, Tombstone] = {}
-        self._budget = SharedBudget()
+        self._budget = budget or ByteBudget()
         self._failed_once: set[str] = set()
         self._told_of_eviction = False
         self._timings: deque[tuple[str, float]] = deque(maxlen=256)
@@ -176,6 +178,10 @@ class Engine:
         """The runs that are alive, oldest first."""
         with self._lock:
             return list(self._runs.values())
+
+    def held_bytes(self, check: str) -> int:
+        """What a check that tells it (`held_bytes`) remembers of all runs that are alive, bytes."""
+        return sum(getattr(one, "held_bytes", 0) for run in self.runs() for name, one in run.checks if name == check)
 
     def tombstones(self) -> list[Tombstone]:
         """What is left of stopped runs, oldest first."""
@@ -347,17 +353,23 @@ class Engine:
                 if event.new_intent:
                     run.awaits_user = None
             judged = self._ask(run, event, upcoming=False)
-            if event.repeats and isinstance(event, ToolCall):
-                self._take_result(run, event)
+        if event.repeats and isinstance(event, ToolCall):
+            self._take_result(run, event)
         run.touched_s = self.now_s()
         for sink in self._sinks:
             try:
                 sink.stepped(run.info, event)
             except Exception as exc:
                 self.failed(f"sink {type(sink).__name__}", exc)
-        while self._timings:
-            self.tell("timed", *self._timings.popleft())
+        if self._timings:
+            self._tell_timings()
         return judged
+
+    def _tell_timings(self) -> None:
+        """Tell what was timed; another thread may take the last one at the same moment."""
+        with suppress(IndexError):
+            while True:
+                self.tell("timed", *self._timings.popleft())
 
     def _ask(self, run: Run, event: Event, *, upcoming: bool) -> list[_Judged] | None:
         judged: list[_Judged] | None = None
@@ -385,8 +397,12 @@ class Engine:
             self.tell("executed_after_block", event.agent, event.tool)
 
     def _take_result(self, run: Run, call: ToolCall) -> None:
+        """Keep a copy for refusals before the caller has the result.
+
+        Not under the run's lock: a class may say how it is copied, and so call a tool of the run.
+        """
         if call.fingerprint is not None and call.result_known and not call.refused:
-            run.values.put(call.fingerprint, call.result)
+            self._contained("values", run.values.put, call.fingerprint, call.result)
 
     def _consult(self, run: Run, judged: list[_Judged]) -> list[_Judged]:
         if self._on_finding is None and self._approve is None:

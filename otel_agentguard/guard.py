@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from otel_agentguard.dedup.dedup import Dedup
     from otel_agentguard.effects.execution import EffectExecutor
+    from otel_agentguard.effects.opening import LateExecutor
 
 _logger = logging.getLogger("otel_agentguard")
 
@@ -65,8 +66,7 @@ class Guard:
         processor_pending: Our span processor has not met the SDK's provider yet.
         others: Whether anybody else may tell of the events of our seams.
         specs: What is known of the tools of every run.
-        effects: Runs the bodies of side-effect tools; None until the ledger is open.
-        open_effects: Opens the ledger, at the first side effect.
+        effects: Opens what runs the bodies of side-effect tools, at the first of them; None without a ledger.
         dedup: Answers pure and reading tools from what is known; None for never.
     """
 
@@ -91,8 +91,7 @@ class Guard:
         self.implicit = ImplicitRuns(engine, trust_baggage=engine.settings.trust_baggage)
         self.tracer = trace.get_tracer(INSTRUMENTATION_SCOPE)
         self.captures_content = captures_content
-        self.effects: EffectExecutor | None = None
-        self.open_effects: Callable[[], EffectExecutor] | None = None
+        self.effects: LateExecutor | None = None
         self.dedup: Dedup | None = None
         self._run_effects: WeakKeyDictionary[Run, RunEffects] = WeakKeyDictionary()
         self.processor_pending = processor is not None
@@ -126,17 +125,20 @@ class Guard:
             )
 
     def executor(self) -> EffectExecutor:
-        """What runs side effects.
+        """What runs side effects; waits for its store, for a few seconds at most.
 
         Raises:
             StoreError: The ledger cannot be opened, so no side effect may happen.
         """
+        return self._late_executor().ready()
+
+    async def executor_async(self) -> EffectExecutor:
+        """`executor` without blocking the event loop."""
+        return await self._late_executor().ready_async()
+
+    def _late_executor(self) -> LateExecutor:
         if self.effects is None:
-            with self._lock:
-                if self.effects is None:
-                    if self.open_effects is None:
-                        raise StoreError("this guard has no ledger, so no side effect may happen")
-                    self.effects = self.open_effects()
+            raise StoreError("this guard has no ledger, so no side effect may happen")
         return self.effects
 
     def effects_of(self, run: Run) -> RunEffects:

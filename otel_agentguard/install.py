@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
 from types import TracebackType
@@ -32,7 +33,8 @@ from otel_agentguard.runs import ApprovalCallback, FindingCallback
 from otel_agentguard.seams.declare import DeclaredTools
 from otel_agentguard.seams.effects import EffectReports
 from otel_agentguard.seams.instrumenting import instrumented
-from otel_agentguard.semconv import INSTRUMENTATION_SCOPE
+from otel_agentguard.semconv import INSTRUMENTATION_SCOPE, SIDE_EFFECTS_UNSETTLED
+from otel_agentguard.values import ByteBudget
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import SpanProcessor
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from otel_agentguard.judges import JudgeDesk
+    from otel_agentguard.sinks.prometheus import PrometheusSink
 
 _logger = logging.getLogger("otel_agentguard")
 
@@ -214,7 +217,8 @@ def install(
 
     Args:
         mode: `"enforce"`, `"observe"` or `"off"`.
-        store: URL of the store.
+        store: URL of the store. One that is down does not keep the guard from being installed: it is waited for,
+            5 seconds at most, and side effects are refused until it is back.
         metrics_port: Port of a metrics server on the loopback address; 0 for any free one.
         registry: A Prometheus registry to count in; a new one where it is None.
         otlp: Endpoint of a collector, such as `http://localhost:4317`, or True for the one of the
@@ -410,6 +414,7 @@ def _build(settings: Settings, parts: Parts, *, by_program: bool) -> AgentGuard:
     from otel_agentguard.embedders import open_embedder
     from otel_agentguard.judges import open_judge
     from otel_agentguard.sinks.prometheus import PrometheusSink
+    from otel_agentguard.sinks.state import StateOfRuns
     from otel_agentguard.tracing.findings import FindingEvents
 
     notes = _notes(settings)
@@ -417,8 +422,10 @@ def _build(settings: Settings, parts: Parts, *, by_program: bool) -> AgentGuard:
     judges = [desk for desk in (open_judge(parts.judge),) if desk is not None]
     checks = (*default_checks(settings, embedder=embedder), *judges, *parts.checks)
     counting = PrometheusSink(parts.registry)
+    budget = ByteBudget()
     dedup = make_dedup(
         settings,
+        budget=budget,
         store=notes,
         key=settings.fingerprint_key,
         redact=parts.redact,
@@ -436,7 +443,9 @@ def _build(settings: Settings, parts: Parts, *, by_program: bool) -> AgentGuard:
         on_finding=parts.on_finding,
         approve=parts.approve,
         enforces=explicit is Mode.ENFORCE,
+        budget=budget,
     )
+    StateOfRuns(counting, engine, budget, checks)
     guard = Guard(
         engine,
         key=settings.fingerprint_key or new_key(),
@@ -456,7 +465,7 @@ def _build(settings: Settings, parts: Parts, *, by_program: bool) -> AgentGuard:
             late.tell_failures_to(engine.failed)
             made.undo(late.close)
     try:
-        _keep_effects(made, guard)
+        _keep_effects(made, guard, counting)
         if parts.otlp:
             _export(made, parts.otlp, counting.failed)
         if settings.metrics_port is not None:
@@ -467,24 +476,25 @@ def _build(settings: Settings, parts: Parts, *, by_program: bool) -> AgentGuard:
     return made
 
 
-def _keep_effects(made: AgentGuard, guard: Guard) -> None:
-    """Have side effects recorded; a store that is down now is tried again with each of them."""
+def _keep_effects(made: AgentGuard, guard: Guard, counting: PrometheusSink) -> None:
+    """Have side effects recorded; a store that is down now is tried again with them."""
     from otel_agentguard.effects.execution import EffectExecutor
+    from otel_agentguard.effects.opening import LateExecutor
+    from otel_agentguard.effects.unsettled import Unsettled
     from otel_agentguard.stores import open_ledger
 
-    def open_effects() -> EffectExecutor:
-        ledger = open_ledger(made.settings.store)
-        executor = EffectExecutor(ledger, observer=EffectReports(guard))
-        made.undo(ledger.close, executor.close)
-        return executor
-
-    guard.open_effects = open_effects
-    if made.settings.store.startswith("memory:"):
-        return
-    try:
-        guard.executor()
-    except StoreError as exc:
-        made.engine.failed("store", exc)
+    url = made.settings.store
+    guard.effects = LateExecutor(
+        url.partition("://")[0],
+        lambda: EffectExecutor(open_ledger(url), observer=EffectReports(guard)),
+        failed=lambda exc: made.engine.failed("store", exc),
+    )
+    unsettled = Unsettled(guard.effects, counting.unsettled, failed=made.engine.failed)
+    counting.looked_up(SIDE_EFFECTS_UNSETTLED, unsettled.look)
+    made.undo(guard.effects.close, unsettled.close)
+    if not url.startswith("memory:"):
+        with suppress(StoreError):  # counted by then
+            guard.executor()
 
 
 def _met(made: AgentGuard) -> SpanProcessor:

@@ -130,6 +130,7 @@ WASTED_CALLS_TOTAL = "agentguard_wasted_calls_total"
 WASTED_TOKENS_TOTAL = "agentguard_wasted_tokens_total"
 SIDE_EFFECTS_TOTAL = "agentguard_side_effects_total"
 DUPLICATE_SIDE_EFFECTS_TOTAL = "agentguard_duplicate_side_effects_total"
+SIDE_EFFECTS_UNSETTLED = "agentguard_side_effects_unsettled"
 PLAN_ERRORS_TOTAL = "agentguard_plan_errors_total"
 PLAN_DRIFT_RATIO = "agentguard_plan_drift_ratio"
 MEMORY_WRITES_TOTAL = "agentguard_memory_writes_total"
@@ -213,7 +214,7 @@ MEMORY_VERDICTS = (
     "contradicted",
     "duplicate",
 )
-STATE_PARTS = ("events", "values", "observations")
+STATE_PARTS = ("values", "observations")
 DROPPED_PARTS = (*STATE_PARTS, "runs")
 
 CAPPED_METRICS = (
@@ -225,6 +226,7 @@ CAPPED_METRICS = (
     DEDUP_TOTAL,
     SIDE_EFFECTS_TOTAL,
     DUPLICATE_SIDE_EFFECTS_TOTAL,
+    SIDE_EFFECTS_UNSETTLED,
     PLAN_ERRORS_TOTAL,
     MEMORY_WRITES_TOTAL,
     CHECK_DURATION_SECONDS,
@@ -267,6 +269,7 @@ class MetricSpec:
         values: Values of those labels that are closed sets.
         buckets: Upper bounds of a histogram, without infinity.
         otlp_name: Its name in OTLP, from which Prometheus makes `name` again.
+        is_shared: All processes of one store show the same number, which must not be added up.
     """
 
     name: str
@@ -277,6 +280,7 @@ class MetricSpec:
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     buckets: tuple[float, ...] = ()
     otlp_name: str = ""
+    is_shared: bool = False
 
     def __post_init__(self) -> None:
         if not self.otlp_name:
@@ -378,6 +382,14 @@ METRICS: tuple[MetricSpec, ...] = (
         values={"certainty": CERTAINTIES},
     ),
     MetricSpec(
+        name=SIDE_EFFECTS_UNSETTLED,
+        type="gauge",
+        question="How many side effects are on record in the store of which nobody knows whether they happened?",
+        unit="{effect}",
+        labels=("tool",),
+        is_shared=True,
+    ),
+    MetricSpec(
         name=PLAN_ERRORS_TOTAL,
         type="counter",
         question="What is wrong with the plans that agents make?",
@@ -418,7 +430,7 @@ METRICS: tuple[MetricSpec, ...] = (
     MetricSpec(
         name=STATE_BYTES,
         type="gauge",
-        question="How much memory does the state of the runs take?",
+        question="How much memory do results that are kept, and observed text, take?",
         unit="By",
         labels=("part",),
         values={"part": STATE_PARTS},
@@ -426,7 +438,7 @@ METRICS: tuple[MetricSpec, ...] = (
     MetricSpec(
         name=STATE_DROPPED_TOTAL,
         type="counter",
-        question="Is a cap biting: how many pieces of state were dropped early?",
+        question="Is a cap biting: how many of them were dropped early?",
         unit="{item}",
         labels=("part",),
         values={"part": DROPPED_PARTS},

@@ -111,6 +111,21 @@ class Server:
     def answers(self) -> bool:
         raise NotImplementedError
 
+    @contextlib.contextmanager
+    def silent(self) -> Iterator[None]:
+        """Stop it, so that it keeps its connections, takes new ones and answers none."""
+        assert self.process is not None
+        pid = self.process.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        frozen = [pid, *map(int, children)]
+        for one in frozen:
+            os.kill(one, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for one in frozen:
+                os.kill(one, signal.SIGCONT)
+
     def kill(self) -> None:
         """End it as a crash would."""
         if self.process is not None:

@@ -47,7 +47,8 @@ _NUMBERS = line(
     ),
     number(
         "State dropped early",
-        "Pieces of a run's history that a cap dropped: long loops may be seen late.",
+        "Results and observed texts that a cap dropped: refusals come without the earlier result, "
+        "and memories are judged by less.",
         or_zero(grown(semconv.STATE_DROPPED_TOTAL)),
         steps=((0.5, LOW),),
     ),
@@ -79,7 +80,7 @@ _LOAD = line(
     ),
     lines(
         "State of runs",
-        "Memory that the history of live runs takes.",
+        "Memory that results which are kept (values) and observed texts take, of live runs.",
         Query(f"sum by (part) ({series(semconv.STATE_BYTES)})", "{{part}}"),
         unit="bytes",
     ),

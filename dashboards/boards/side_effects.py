@@ -2,13 +2,14 @@
 
 from board import Board, done_twice, duplicates_prevented, line, perhaps_done_twice
 from panels import CALM, LOW, lines, listing, number
-from queries import DUPLICATES, TOOL, Query, grown_and_born, or_zero, per_minute
+from queries import DUPLICATES, TOOL, Query, grown_and_born, or_zero, per_minute, series
 
 from otel_agentguard import semconv
 
 _REPLAYED = 'outcome=~"replayed|waited"'
-_TO_SETTLE = 'outcome=~"unknown|late"'
 _REFUSED = 'outcome=~"failed|not_applied|blocked|mismatch"'
+# All instances on one store read the same count.
+_UNSETTLED = f"max by (tool) ({series(semconv.SIDE_EFFECTS_UNSETTLED, TOOL)})"
 
 _NUMBERS = line(
     4,
@@ -16,8 +17,8 @@ _NUMBERS = line(
     perhaps_done_twice(),
     number(
         "Outcome unknown",
-        "Effects that began and of which nobody knows whether they happened. See the runbook, SideEffectUnknown.",
-        grown_and_born(semconv.SIDE_EFFECTS_TOTAL, 'outcome="unknown"', TOOL),
+        "Effects that began and of which nobody knows whether they happened, now. See the runbook, SideEffectUnknown.",
+        or_zero(f"sum({_UNSETTLED})"),
         steps=((0.5, LOW),),
     ),
     duplicates_prevented(),
@@ -87,14 +88,9 @@ _OUTCOMES = line(
 _DETAILS = line(
     7,
     lines(
-        "To settle: unknown and late, a minute",
-        "Each of these needs a person, or a verify function.",
-        Query(
-            or_zero(
-                per_minute(semconv.SIDE_EFFECTS_TOTAL, _TO_SETTLE, TOOL, by="tool, outcome"), by="tool", like="none"
-            ),
-            "{{tool}} {{outcome}}",
-        ),
+        "Outcome unknown, by tool",
+        "Each of these waits for a person, or for a verify function.",
+        Query(or_zero(_UNSETTLED, by="tool", like="none"), "{{tool}}"),
     ),
     lines(
         "Answered without running, a minute",

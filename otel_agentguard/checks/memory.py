@@ -33,6 +33,7 @@ class MemoryCheck:
         book: What all runs stored; `recall` and `revoke` go through it.
         settings: How the gates work.
         in_use: A memory was guarded or written; runs that begin from here on keep all they observe.
+        forgotten: How many observations of all runs made room for newer ones.
     """
 
     name = CheckName.MEMORY.value
@@ -47,6 +48,8 @@ class MemoryCheck:
         self.settings = settings or MemorySettings()
         self.book = book if book is not None else MemoryBook(now_s=now_s)
         self.in_use = False
+        self.forgotten = 0
+        self._lock = new_lock()
         self._now_s = now_s
 
     def open(self, run: RunInfo) -> MemoryRunCheck:
@@ -56,8 +59,17 @@ class MemoryCheck:
     def gate_of(self, run: RunInfo) -> MemoryGate:
         """A new gate for a run."""
         return MemoryGate(
-            run.run_id, settings=self.settings, people=run.settings.people, book=self.book, now_s=self._now_s
+            run.run_id,
+            settings=self.settings,
+            people=run.settings.people,
+            book=self.book,
+            now_s=self._now_s,
+            forgot=self._forgot,
         )
+
+    def _forgot(self, count: int) -> None:
+        with self._lock:
+            self.forgotten += count
 
 
 class MemoryRunCheck:
@@ -90,6 +102,11 @@ class MemoryRunCheck:
                         gate.observe(event)
                     self._gate = gate
         return self._gate
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of text that are held, about; it is looked at for the metrics, in any thread."""
+        return self._waiting_chars if self._gate is None else self._gate.observations.held_bytes
 
     def before(self, event: Event) -> Sequence[Finding]:
         """Nothing is known before an event has happened."""

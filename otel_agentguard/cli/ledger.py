@@ -6,15 +6,13 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from otel_agentguard.cli.stores import existing
-from otel_agentguard.effects.ledger import EffectRecord, Ledger, State
+from otel_agentguard.cli.tables import print_fields, print_rows, utc
+from otel_agentguard.effects.ledger import AttemptRecord, EffectRecord, Ledger, State
 from otel_agentguard.effects.values import encode
 from otel_agentguard.errors import ConfigError
 from otel_agentguard.loading import load
@@ -35,7 +33,7 @@ def command() -> None:
     """Look at recorded side effects and settle those whose outcome nobody knows."""
 
 
-@command.command("ls")
+@command.command("ls", short_help="List side effects, the last changed first.")
 @_STORE
 @click.option(
     "--state",
@@ -47,7 +45,11 @@ def command() -> None:
 @click.option("--limit", type=click.IntRange(1, _MOST), default=100, show_default=True, help="Most that are listed.")
 @_JSON
 def ls(store: str | None, state: str | None, tool: str | None, run_id: str | None, limit: int, as_json: bool) -> int:
-    """List side effects, the last changed first."""
+    """List side effects, the last changed first.
+
+    One line each, keys whole. Where the output is no terminal, the values stand with tabs between them and without a
+    head: key, tool, state, run, attempt, possible duplicates, confirmed duplicates, last change.
+    """
     with _ledger(store) as ledger:
         wanted = None if state is None else State(state)
         records = ledger.list(state=wanted, tool=tool, run_id=run_id, limit=limit)
@@ -55,7 +57,7 @@ def ls(store: str | None, state: str | None, tool: str | None, run_id: str | Non
         for record in records:
             click.echo(json.dumps(_plain(record)))
     elif records:
-        Console().print(_table(records))
+        print_rows(tuple(_COLUMNS), [[shown(record) for shown in _COLUMNS.values()] for record in records])
     else:
         narrowed = state or tool or run_id
         click.echo("no such side effect is recorded" if narrowed else "no side effect is recorded", err=True)
@@ -70,16 +72,13 @@ def show(key: str, store: str | None, as_json: bool) -> int:
     """Show one side effect and its attempts."""
     with _ledger(store) as ledger:
         record = _record(ledger, key)
-        attempts = [asdict(attempt) for attempt in ledger.attempts(record.key)]
+        attempts = ledger.attempts(record.key)
         owner = ledger.liveness(record).value
-    shown = {**_plain(record), "owner_is": owner, "attempts": attempts}
+    shown = {**_plain(record), "owner_is": owner}
     if as_json:
-        click.echo(json.dumps(shown))
+        click.echo(json.dumps({**shown, "attempts": [asdict(attempt) for attempt in attempts]}))
         return 0
-    table = Table(show_header=False)
-    for name, value in shown.items():
-        table.add_row(name, json.dumps(value) if isinstance(value, list) else str(value))
-    Console().print(table)
+    print_fields({**_for_people(shown), **{f"attempt {one.attempt}": _told(one) for one in attempts}})
     return 0
 
 
@@ -167,19 +166,25 @@ def _plain(record: EffectRecord) -> Mapping[str, object]:
     return {**plain, "state": record.state.value, "result": None if kept is None else bytes(kept).decode()}
 
 
-def _table(records: Any) -> Table:
-    columns: dict[str, Callable[[EffectRecord], str]] = {
-        "key": lambda record: record.key,
-        "tool": lambda record: record.tool,
-        "state": lambda record: record.state.value,
-        "run": lambda record: record.run_id,
-        "attempt": lambda record: str(record.attempt),
-        "maybe twice": lambda record: str(record.maybe_duplicates or ""),
-        "twice": lambda record: str(record.confirmed_duplicates or ""),
-        "changed": lambda record: datetime.fromtimestamp(record.updated_s, UTC).strftime("%Y-%m-%d %H:%M:%S"),
+def _for_people(shown: Mapping[str, object]) -> dict[str, str]:
+    """Fields as text; times by their name without the unit."""
+    return {
+        name.removesuffix("_s"): utc(value) if isinstance(value, float) else "" if value is None else str(value)
+        for name, value in shown.items()
     }
-    table = Table(*columns)
-    table.columns[0].overflow = "fold"
-    for record in records:
-        table.add_row(*(shown(record) for shown in columns.values()))
-    return table
+
+
+def _told(attempt: AttemptRecord) -> str:
+    return f"{attempt.outcome}, {utc(attempt.started_s)} to {utc(attempt.ended_s)}, by {attempt.owner}"
+
+
+_COLUMNS: dict[str, Callable[[EffectRecord], str]] = {
+    "key": lambda record: record.key,
+    "tool": lambda record: record.tool,
+    "state": lambda record: record.state.value,
+    "run": lambda record: record.run_id,
+    "attempt": lambda record: str(record.attempt),
+    "maybe twice": lambda record: str(record.maybe_duplicates),
+    "twice": lambda record: str(record.confirmed_duplicates),
+    "changed": lambda record: utc(record.updated_s),
+}

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from otel_agentguard.cli.stores import existing
+from otel_agentguard.cli.tables import print_rows, utc
 from otel_agentguard.errors import ConfigError
 from otel_agentguard.loading import load
 from otel_agentguard.notes import StopMark
@@ -34,21 +32,19 @@ def command() -> None:
 @click.option("--limit", type=click.IntRange(1, _MOST), default=100, show_default=True, help="Most that are listed.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def ls(store: str | None, limit: int, as_json: bool) -> int:
-    """List the runs that were stopped and not released since, the latest first."""
+    """List the runs that were stopped and not released since, the latest first.
+
+    One line each. Where the output is no terminal, the values stand with tabs between them and without a head: run,
+    conversation, time of the stop, kind, why.
+    """
     with _notes(store) as (notes, namespace):
         marks = notes.stops(namespace, limit=limit)
     if as_json:
         for mark in marks:
             click.echo(json.dumps(_plain(mark)))
     elif marks:
-        table = Table("run", "conversation", "stopped (UTC)", "kind", "why")
-        table.columns[2].overflow = "fold"
-        for mark in marks:
-            table.add_row(
-                *(mark.run_id, mark.conversation or "", f"{_stopped(mark):%Y-%m-%d %H:%M:%S}"),
-                *(mark.finding.kind, mark.finding.explanation),
-            )
-        Console().print(table)
+        columns = ("run", "conversation", "stopped", "kind", "why")
+        print_rows(columns, [_row(mark) for mark in marks])
     else:
         click.echo("no run is stopped", err=True)
     return 0
@@ -85,16 +81,13 @@ def _plain(mark: StopMark) -> dict[str, object]:
     return {
         "run_id": mark.run_id,
         "conversation": mark.conversation,
-        "stopped": _when(mark),
+        "stopped": utc(mark.stopped_s),
         "kind": mark.finding.kind.value,
         "why": mark.finding.explanation,
         "steps": list(mark.finding.evidence),
     }
 
 
-def _when(mark: StopMark) -> str:
-    return _stopped(mark).isoformat(timespec="seconds")
-
-
-def _stopped(mark: StopMark) -> datetime:
-    return datetime.fromtimestamp(mark.stopped_s, UTC)
+def _row(mark: StopMark) -> tuple[str, ...]:
+    finding = mark.finding
+    return mark.run_id, mark.conversation or "", utc(mark.stopped_s), finding.kind.value, finding.explanation

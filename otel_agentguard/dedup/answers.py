@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 from otel_agentguard import words
+from otel_agentguard.copies import keep_error
 from otel_agentguard.dedup.asked import Asked, Known, Parts
 from otel_agentguard.dedup.asking import asks_fresh
-from otel_agentguard.dedup.cache import PROCESS_BYTES, RUN_BYTES, AnswerCache, ByteBudget, working_directory
-from otel_agentguard.dedup.copies import keep_error
+from otel_agentguard.dedup.cache import AnswerCache, working_directory
 from otel_agentguard.dedup.flight import MAX_WAIT_S, Landing
 from otel_agentguard.dedup.generations import Generations
 from otel_agentguard.dedup.resources import Resources
@@ -20,6 +20,7 @@ from otel_agentguard.dedup.writes import Writes
 from otel_agentguard.events import Compaction, Event, ToolCall
 from otel_agentguard.forks import in_child, new_lock
 from otel_agentguard.protocols import Clock, RunInfo
+from otel_agentguard.values import RUN_BYTES, ByteBudget
 
 T = TypeVar("T")
 
@@ -40,7 +41,7 @@ class Answers:
         tell: Calls a method that a sink may have: `dedup(tool, outcome)`, `saved(calls, seconds)`.
         failed: Told where a part of the guard failed.
         max_run_bytes: Most that one run may keep.
-        max_bytes: Most that all runs may keep together.
+        budget: What all runs may keep together, refusals' earlier results too; one of their own where it is None.
         max_wait_s: How long an equal call waits for the one that executes, before it executes too, seconds.
     """
 
@@ -52,14 +53,13 @@ class Answers:
         tell: Callable[..., object] | None = None,
         failed: Callable[[str, BaseException], object] | None = None,
         max_run_bytes: int = RUN_BYTES,
-        max_bytes: int = PROCESS_BYTES,
+        budget: ByteBudget | None = None,
         max_wait_s: float = MAX_WAIT_S,
     ) -> None:
-        self.budget = ByteBudget(max_bytes)
+        self.budget = budget or ByteBudget()
         self._parts = Parts(
             generations=Generations(),
             resources=resources or Resources(),
-            budget=self.budget,
             now_s=now_s,
             tell=tell or _nobody,
             failed=failed or _nobody,
@@ -160,7 +160,6 @@ class Answers:
         known = self._runs.pop(run_id, None)
         if known is not None:
             known.cache.clear()
-            self._parts.tell_size()
 
     def _find(self, run: RunInfo, call: ToolCall, rule: Rule, *, fresh: bool) -> Answer[Any] | Asked | None:
         """An earlier answer, else what can get one; None where the call has no identity.

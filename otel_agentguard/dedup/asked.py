@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from otel_agentguard.dedup.cache import NOT_FOUND_S, AnswerCache, ByteBudget, Entry, can_be_kept
-from otel_agentguard.dedup.copies import Kept, is_handle, keep, keep_error
+from otel_agentguard.copies import Kept, is_handle, keep, keep_error
+from otel_agentguard.dedup.cache import NOT_FOUND_S, AnswerCache, Entry, can_be_kept
 from otel_agentguard.dedup.flight import Flight, Outcome, outcome_of
 from otel_agentguard.dedup.generations import Generations
 from otel_agentguard.dedup.resources import Resources, Seen
@@ -29,7 +29,6 @@ class Parts:
     Attributes:
         generations: What has been written when.
         resources: Looks at files.
-        budget: Bytes that answers may take.
         now_s: Wall clock, seconds since the epoch.
         tell: Calls a method that a sink may have.
         failed: Told where a part of the guard failed.
@@ -37,7 +36,6 @@ class Parts:
 
     generations: Generations
     resources: Resources
-    budget: ByteBudget
     now_s: Clock
     tell: Callable[..., object]
     failed: Callable[[str, BaseException], object]
@@ -45,13 +43,6 @@ class Parts:
     def fail(self, exc: BaseException) -> None:
         """Tell of a contained failure."""
         self.failed("dedup", exc)
-
-    def tell_size(self) -> None:
-        """Tell what answers take now, and how many a cap has dropped since this was told."""
-        self.tell("state", "values", self.budget.used_bytes)
-        dropped = self.budget.take_dropped()
-        if dropped:
-            self.tell("dropped", "values", dropped)
 
 
 @dataclass(slots=True, eq=False)
@@ -240,9 +231,7 @@ class Asked:
             reads=reads,
             pure=self._rule.pure,
         )
-        kept = self._cache.put(self._key, entry)
-        self._parts.tell_size()
-        return kept
+        return self._cache.put(self._key, entry)
 
 
 def is_not_found(error: BaseException) -> bool:

@@ -3,60 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
-from otel_agentguard.dedup.copies import Kept
+from otel_agentguard.copies import Kept
 from otel_agentguard.dedup.flight import Flights
 from otel_agentguard.dedup.generations import Generations
 from otel_agentguard.dedup.resources import Resources, Seen
 from otel_agentguard.dedup.rules import Source
-from otel_agentguard.forks import new_lock
+from otel_agentguard.values import RUN_BYTES, BoundedMap, ByteBudget
 
-RUN_BYTES = 1024 * 1024
-PROCESS_BYTES = 64 * 1024 * 1024
 NOT_FOUND_S = 5.0
 
 _ENTRY_BYTES = 512
-
-
-class ByteBudget:
-    """Bytes that all runs of a process may keep together. Thread safe.
-
-    Args:
-        max_bytes: The limit.
-
-    Attributes:
-        used_bytes: What is kept now.
-        dropped: How many answers did not fit or made room for others.
-    """
-
-    def __init__(self, max_bytes: int = PROCESS_BYTES) -> None:
-        self.max_bytes = max_bytes
-        self.used_bytes = 0
-        self.dropped = 0
-        self._told = 0
-        self._lock = new_lock()
-
-    def take_dropped(self) -> int:
-        """How many were dropped since this was asked last."""
-        with self._lock:
-            new, self._told = self.dropped - self._told, self.dropped
-            return new
-
-    def take(self, size_bytes: int) -> bool:
-        """Reserve bytes; False where there are not so many left."""
-        with self._lock:
-            if self.used_bytes + size_bytes > self.max_bytes:
-                return False
-            self.used_bytes += size_bytes
-            return True
-
-    def give_back(self, size_bytes: int) -> None:
-        """Free bytes."""
-        with self._lock:
-            self.used_bytes -= size_bytes
 
 
 @dataclass(slots=True, eq=False)
@@ -119,21 +78,11 @@ class AnswerCache:
         self.flights = Flights()
         self._generations = generations
         self._resources = resources
-        self._budget = budget
         self._now_s = now_s
-        self._max_bytes = max_bytes
-        self._bytes = 0
-        self._entries: OrderedDict[Hashable, Entry] = OrderedDict()
-        self._lock = new_lock()
-        self._closed = False
+        self._entries: BoundedMap[Hashable, Entry] = BoundedMap(budget, max_bytes=max_bytes)
 
     def __len__(self) -> int:
         return len(self._entries)
-
-    @property
-    def used_bytes(self) -> int:
-        """What is kept now."""
-        return self._bytes
 
     def find(self, key: Hashable) -> tuple[Entry | None, Source]:
         """The answer to a call, where there is one and it is still true.
@@ -147,41 +96,18 @@ class AnswerCache:
         if entry is None:
             return None, Source.MISS
         if self._holds(entry):
-            with self._lock:
-                if key in self._entries:
-                    self._entries.move_to_end(key)
+            self._entries.use(key)
             return entry, Source.HIT
-        with self._lock:
-            if self._entries.get(key) is entry:
-                self._forget(key)
+        self._entries.remove(key, entry)
         return None, Source.INVALIDATED
 
     def put(self, key: Hashable, entry: Entry) -> bool:
         """Keep an answer in place of an earlier one; False where it does not fit."""
-        with self._lock:
-            if key in self._entries:
-                self._forget(key)
-            if self._closed or entry.size_bytes > self._max_bytes // 2:
-                self._budget.dropped += 1
-                return False
-            while self._entries and self._bytes + entry.size_bytes > self._max_bytes:
-                self._drop_oldest()
-            while not self._budget.take(entry.size_bytes):
-                if not self._entries:
-                    self._budget.dropped += 1
-                    return False
-                self._drop_oldest()
-            self._entries[key] = entry
-            self._bytes += entry.size_bytes
-            return True
+        return self._entries.put(key, entry)
 
     def clear(self) -> None:
         """Drop everything, for good; called when the run ends."""
-        with self._lock:
-            self._closed = True
-            self._budget.give_back(self._bytes)
-            self._bytes = 0
-            self._entries.clear()
+        self._entries.clear()
 
     def _holds(self, entry: Entry) -> bool:
         if entry.expires_s is not None and not entry.made_s <= self._now_s() < entry.expires_s:
@@ -195,15 +121,6 @@ class AnswerCache:
         if generations.now != entry.began and not generations.unchanged(entry.began, [seen.key for seen in reads]):
             return False
         return self._resources.same(reads)
-
-    def _drop_oldest(self) -> None:
-        self._budget.dropped += 1
-        self._forget(next(iter(self._entries)))
-
-    def _forget(self, key: Hashable) -> None:
-        size = self._entries.pop(key).size_bytes
-        self._bytes -= size
-        self._budget.give_back(size)
 
 
 def can_be_kept(reads: Sequence[Seen] | None, generations: Generations, began: int) -> bool:

@@ -16,6 +16,7 @@ from otel_agentguard.dedup.resources import Resources
 from otel_agentguard.events import Event
 from otel_agentguard.findings import Action, Finding
 from otel_agentguard.protocols import Clock, RunInfo, Store
+from otel_agentguard.values import ByteBudget
 
 
 class Dedup:
@@ -134,6 +135,7 @@ def make_dedup(
     resources: Resources | None = None,
     timeout_s: float = 0.25,
     now_s: Clock = time.time,
+    budget: ByteBudget | None = None,
     is_on: bool = True,
 ) -> Dedup:
     """Put the parts together.
@@ -150,10 +152,11 @@ def make_dedup(
         resources: Looks at files and other resources.
         timeout_s: How long a call may wait for the store, seconds.
         now_s: Wall clock, seconds since the epoch.
+        budget: What all runs may keep together; one of its own where it is None.
         is_on: Whether calls are answered and remembered, as the dedup check asks for.
     """
     looking = resources or Resources()
-    answers = Answers(now_s=now_s, resources=looking, tell=tell, failed=failed)
+    answers = Answers(now_s=now_s, resources=looking, tell=tell, failed=failed, budget=budget)
     journals = Journals(looking)
     if store is None:
         return Dedup(answers, journals, failed=failed, is_on=is_on)

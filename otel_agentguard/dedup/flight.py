@@ -11,7 +11,7 @@ from contextvars import ContextVar, Token
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from otel_agentguard.dedup.copies import Kept, keep_error
+from otel_agentguard.copies import Kept, keep_error
 from otel_agentguard.dedup.resources import Seen
 from otel_agentguard.dedup.rules import NotKept
 from otel_agentguard.forks import new_lock

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 
 from otel_agentguard.dedup.cache import working_directory
-from otel_agentguard.dedup.resources import content_digest
+from otel_agentguard.dedup.resources import content_digest, file_stamp
 from otel_agentguard.notes import MAX_TOKENS
 
 MAX_HASHED_BYTES = 1024 * 1024
@@ -34,10 +34,9 @@ def place_of(name: str) -> str:
 def stamp_of(place: str) -> tuple[int, ...] | None:
     """What tells states of a file apart on this machine; None where there is none."""
     try:
-        found = os.stat(place)
+        return file_stamp(os.stat(place))
     except (OSError, ValueError):
         return None
-    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def unchanged_content(place: str, stamp: tuple[int, ...] | None) -> str | None:

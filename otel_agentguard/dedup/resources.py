@@ -122,7 +122,7 @@ class Resources:
     def _is_same(self, seen: Seen) -> bool:
         if seen.is_old_file:
             try:
-                return _times(os.stat(seen.path)) == seen.stamp
+                return file_stamp(os.stat(seen.path)) == seen.stamp
             except OSError:
                 return False
         stamp, aged = self._stamp(seen)
@@ -185,7 +185,7 @@ class Resources:
             return (_ABSENT, []) if exc.errno == errno.ENAMETOOLONG else None
         if stat.S_ISREG(found.st_mode):
             young = _is_young(found, self._now_ns() - YOUNG_NS)
-            return _times(found), [path] if young else []
+            return file_stamp(found), [path] if young else []
         if stat.S_ISDIR(found.st_mode):
             return self._look_below(path)
         return None
@@ -207,7 +207,7 @@ class Resources:
                 with os.scandir(folder) as entries:
                     for entry in entries:
                         found = _state(entry)
-                        states.append((entry.path, _times(found)))
+                        states.append((entry.path, file_stamp(found)))
                         if len(states) > MAX_FILES:
                             return None
                         if stat.S_ISDIR(found.st_mode):
@@ -251,7 +251,8 @@ def _content(path: str, max_bytes: int = MAX_HASHED_BYTES) -> bytes | None:
         return None
 
 
-def _times(found: os.stat_result) -> tuple[int, ...]:
+def file_stamp(found: os.stat_result) -> tuple[int, ...]:
+    """What tells states of a file apart on this machine."""
     return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 

@@ -7,11 +7,11 @@ hash, because a model chooses the arguments: whoever steers it must not be able 
 from __future__ import annotations
 
 import hashlib
-import inspect
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
+from otel_agentguard.binding import by_name
 from otel_agentguard.effects.values import Unstorable, canonical
 from otel_agentguard.errors import ConfigError
 
@@ -102,14 +102,6 @@ def arguments_fingerprint(tool: str, arguments: Mapping[str, object]) -> str:
     return digest(["arguments", tool, known])
 
 
-def arguments_for(function: Callable[..., object], arguments: Mapping[str, object]) -> dict[str, object]:
-    """The arguments whose names a function takes."""
-    parameters = inspect.signature(function).parameters.values()
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return dict(arguments)
-    return {parameter.name: arguments[parameter.name] for parameter in parameters if parameter.name in arguments}
-
-
 def scope_value(
     scope: Scope | None,
     arguments: Mapping[str, object],
@@ -141,7 +133,7 @@ def scope_value(
         case str():
             raise ConfigError(f"no scope {scope!r}; known: run, session, event, global, or a callable")
         case _:
-            return "own", scope(**arguments_for(scope, arguments))
+            return "own", by_name(scope)(arguments)
 
 
 def as_uuid(key: str, version: int = 8) -> str:

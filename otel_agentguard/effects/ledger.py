@@ -6,7 +6,7 @@ one compare-and-set on key, state, attempt and owner, and the model test explore
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -345,6 +345,10 @@ class Ledger(Protocol):
         self, *, state: State | None = None, tool: str | None = None, run_id: str | None = None, limit: int = 100
     ) -> Sequence[EffectRecord]:
         """Records, the last changed first."""
+        ...
+
+    def unsettled(self) -> Mapping[str, int]:
+        """How many records of each tool are `UNKNOWN`; cheap, however many others there are."""
         ...
 
     def gc(self, older_than_s: float) -> int:

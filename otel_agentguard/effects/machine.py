@@ -8,7 +8,7 @@ completion. A store adds how it does these atomically and how it tells whether a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from otel_agentguard.effects.ledger import (
@@ -183,6 +183,10 @@ class MachineLedger(ABC):
 
     @abstractmethod
     def attempts(self, key: str) -> Sequence[AttemptRecord]:
+        """See `Ledger`."""
+
+    @abstractmethod
+    def unsettled(self) -> Mapping[str, int]:
         """See `Ledger`."""
 
     @abstractmethod

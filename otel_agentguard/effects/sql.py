@@ -8,7 +8,7 @@ key, state, attempt and owner.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,11 @@ _COLUMNS = (
 )
 _ATTEMPT_COLUMNS = "key, attempt, owner, outcome, started_s, ended_s"
 _SETTLED = ", ".join(f"'{state}'" for state in sorted(SETTLED))
+_IS_UNKNOWN = f"state = '{State.UNKNOWN}'"
+
+UNSETTLED_INDEX = "agentguard_effects_unsettled"
+"""Holds the unknown effects alone, so that they are counted without a look at the others."""
+UNSETTLED = f"SELECT tool, count(*) FROM agentguard_effects WHERE {_IS_UNKNOWN} GROUP BY tool"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,7 @@ def schema(dialect: Dialect) -> tuple[str, ...]:
             maybe_duplicates INTEGER NOT NULL DEFAULT 0, confirmed_duplicates INTEGER NOT NULL DEFAULT 0,
             created_s {dialect.real} NOT NULL, started_s {dialect.real} NOT NULL, updated_s {dialect.real} NOT NULL)""",
         "CREATE INDEX IF NOT EXISTS agentguard_effects_by_effect ON agentguard_effects (effect)",
+        f"CREATE INDEX IF NOT EXISTS {UNSETTLED_INDEX} ON agentguard_effects (tool) WHERE {_IS_UNKNOWN}",
         f"""CREATE TABLE IF NOT EXISTS agentguard_attempts (
             key TEXT NOT NULL, attempt INTEGER NOT NULL, owner TEXT NOT NULL, outcome TEXT NOT NULL,
             started_s {dialect.real} NOT NULL, ended_s {dialect.real} NOT NULL, PRIMARY KEY (key, attempt))""",
@@ -241,6 +247,10 @@ class SqlLedger(MachineLedger):
         """See `Ledger`."""
         rows = self.rows(self.statements.list(state=state, tool=tool, run_id=run_id, limit=limit))
         return [record_of(row) for row in rows]
+
+    def unsettled(self) -> Mapping[str, int]:
+        """See `Ledger`."""
+        return {str(tool): int(count) for tool, count in self.rows((UNSETTLED, ()))}
 
 
 def changed(change: Change, rows: Sequence[Sequence[Any]]) -> EffectRecord | None:

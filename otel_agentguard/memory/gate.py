@@ -69,6 +69,7 @@ class MemoryGate:
         people: frozenset[str] = PEOPLE,
         book: MemoryBook | None = None,
         now_s: Callable[[], float] = time.time,
+        forgot: Callable[[int], object] | None = None,
     ) -> None:
         """Make the gate of a run that has seen nothing yet.
 
@@ -78,10 +79,11 @@ class MemoryGate:
             people: Names of agents whose messages are those of users.
             book: Where to keep what was judged.
             now_s: The clock, seconds since the epoch.
+            forgot: Told how many observations made room for new ones.
         """
         self.run_id = run_id
         self.settings = settings or MemorySettings()
-        self.observations = Observations(max_bytes=self.settings.max_bytes)
+        self.observations = Observations(max_bytes=self.settings.max_bytes, forgot=forgot)
         self.book = book
         self.failures = 0
         self._now_s = now_s

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict, deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from heapq import nlargest
 from itertools import islice
@@ -79,18 +79,20 @@ class Hit:
 class Observations:
     """The observed text of one run, the deeds that succeeded, and what was recalled. Not thread safe."""
 
-    def __init__(self, *, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, *, max_bytes: int = MAX_BYTES, forgot: Callable[[int], object] | None = None) -> None:
         """Make an empty store.
 
         Args:
             max_bytes: Text that is kept; a quarter of it is for what users said, so that large results of
                 tools cannot push that out.
+            forgot: Told how many observations made room for new ones.
 
         Raises:
             ConfigError: The limit is below 4,096.
         """
         if max_bytes < _MIN_BYTES:
             raise ConfigError(f"max_bytes={max_bytes} keeps nothing; the least is {_MIN_BYTES}")
+        self._forgot = forgot
         self._users = Shelf(max_bytes // 4)
         self._tools = Shelf(max_bytes - max_bytes // 4)
         self._by_step: dict[int, Observation] = {}
@@ -105,8 +107,8 @@ class Observations:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of text and index that are held, about."""
-        blocks = (block for shelf in (self._users, self._tools) for block in shelf.blocks)
+        """Bytes of text and index that are held, about. Any thread may ask."""
+        blocks = (*self._users.blocks, *self._tools.blocks)
         index = sum(block.index_bytes for block in blocks)
         return self._users.size + self._tools.size + index + self._recalled_size + len(self._kinds)
 
@@ -162,8 +164,11 @@ class Observations:
             text = text[:head] + "\n" + text[head - MAX_TEXT :]
         observation = Observation(step, producer, text, about, resources, digest, cut)
         shelf = self._users if producer is Producer.USER else self._tools
-        for gone in shelf.add(observation, index=self._indexing):
+        dropped = shelf.add(observation, index=self._indexing)
+        for gone in dropped:
             self._by_step.pop(gone.step, None)
+        if dropped and self._forgot is not None:
+            self._forgot(len(dropped))
         self._by_step[step] = observation
 
     def at(self, step: int) -> Observation | None:

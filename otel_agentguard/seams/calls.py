@@ -9,7 +9,7 @@ from typing import Any
 from opentelemetry.context import Context
 from opentelemetry.util.types import AttributeValue
 
-from otel_agentguard.binding import Binder
+from otel_agentguard.binding import Binder, ByName, by_name
 from otel_agentguard.config import ToolSettings
 from otel_agentguard.current import Scope
 from otel_agentguard.dedup.rules import rule_for
@@ -36,7 +36,6 @@ from otel_agentguard.shown import error_text
 
 _MAX_AGENTS = 256
 _NOTHING: ToolSettings = ToolSettings()
-_ByName = Callable[[Mapping[str, object]], object]
 
 
 class ToolPlan:
@@ -78,8 +77,8 @@ class ToolPlan:
         hidden = () if declaration.key_param is None else (declaration.key_param,)
         self._binder = Binder(declaration.function, skip_first=declaration.skip_first, hidden=hidden)
         self._ignore = frozenset(own.ignore or declaration.ignore)
-        self._touches = _by_name(declaration.touches) if callable(declaration.touches) else declaration.touches
-        self._scope = _by_name(declaration.scope) if callable(declaration.scope) else None
+        self._touches = by_name(declaration.touches) if callable(declaration.touches) else declaration.touches
+        self._scope = by_name(declaration.scope) if callable(declaration.scope) else None
         self._attributes: dict[str, Attributes] = {}
         self.passing = passing
         self.on_opaque = guard.opaque
@@ -143,7 +142,7 @@ class ToolPlan:
             return None
         return tuple(map(str, named))
 
-    def _asked(self, where: str, ask: _ByName, arguments: Mapping[str, object]) -> object:
+    def _asked(self, where: str, ask: ByName, arguments: Mapping[str, object]) -> object:
         try:
             return ask(arguments)
         except Exception as exc:
@@ -378,12 +377,3 @@ async def deferred(step: ToolStep, body: Awaitable[Any]) -> Any:
         step.fail(exc)
         raise
     return await step.finish_async(value)
-
-
-def _by_name(function: Callable[..., object]) -> _ByName:
-    """Call a function with the arguments whose names it takes."""
-    parameters = inspect.signature(function).parameters
-    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
-        return lambda arguments: function(**arguments)
-    names = tuple(parameters)
-    return lambda arguments: function(**{name: arguments[name] for name in names if name in arguments})

@@ -18,7 +18,6 @@ from otel_agentguard.binding import Binder
 from otel_agentguard.current import Scope, scope
 from otel_agentguard.effects.calls import EffectCall, EffectSpec, RunEffects
 from otel_agentguard.effects.decisions import OnDuplicate, OnUnknown
-from otel_agentguard.effects.execution import EffectExecutor
 from otel_agentguard.effects.keys import Scope as EffectScope
 from otel_agentguard.effects.keys import record_key
 from otel_agentguard.effects.reports import Certainty, EffectAnswer, EffectOutcome
@@ -42,7 +41,7 @@ def effect_spec(declaration: ToolDeclaration) -> EffectSpec:
     return EffectSpec(
         tool=declaration.name,
         identity=declaration.identity,
-        scope=cast("EffectScope | None", _by_name(declaration.scope)),
+        scope=cast("EffectScope | None", declaration.scope),
         on_unknown=OnUnknown(declaration.on_unknown),
         on_duplicate=OnDuplicate(declaration.on_duplicate),
         verify=declaration.verify,
@@ -60,10 +59,10 @@ def caused(step: ToolStep, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
     effect = _Effect(step, args, kwargs)
     token = _under_way.set(effect)
     try:
-        executor, call = effect.prepared()
-        answer = executor.run(call, effect.body, tx=effect.transaction(), enforce=step.enforce)
+        call = effect.prepared()
+        answer = step.guard.executor().run(call, effect.body, tx=effect.transaction(), enforce=step.enforce)
     except BaseException as exc:
-        return effect.unrecorded(exc) if effect.runs_unrecorded(exc) else effect.raised(exc)
+        return effect.unrecorded() if effect.runs_all_the_same(exc) else effect.raised(exc)
     finally:
         _under_way.reset(token)
     return step.finish(effect.answered(answer))
@@ -74,10 +73,11 @@ async def caused_async(step: ToolStep, args: tuple[Any, ...], kwargs: Mapping[st
     effect = _Effect(step, args, kwargs)
     token = _under_way.set(effect)
     try:
-        executor, call = effect.prepared()
+        call = effect.prepared()
+        executor = await step.guard.executor_async()
         answer = await executor.run_async(call, effect.body_async, tx=effect.transaction(), enforce=step.enforce)
     except BaseException as exc:
-        return await effect.unrecorded_async(exc) if effect.runs_unrecorded(exc) else effect.raised(exc)
+        return await effect.unrecorded_async() if effect.runs_all_the_same(exc) else effect.raised(exc)
     finally:
         _under_way.reset(token)
     return await step.finish_async(effect.answered(answer))
@@ -139,8 +139,8 @@ class _Effect:
         self._refusal: BaseException | None = None
         self._call: EffectCall | None = None
 
-    def prepared(self) -> tuple[EffectExecutor, EffectCall]:
-        """What runs the effect, and its description; raises where no key can be made or no ledger be asked."""
+    def prepared(self) -> EffectCall:
+        """The description of the effect; raises where no key can be made."""
         step = self._step
         spec = step.plan.effect_spec
         if spec is None:
@@ -152,11 +152,11 @@ class _Effect:
         effects = step.guard.effects_of(step.scope.left or step.run)
         arguments = step.call.arguments or {}
         self._call = effects.call(spec, arguments, position=step.call.step, agent=step.agent)
-        return step.guard.executor(), self._call
+        return self._call
 
     def body(self, key: str) -> Any:
         """Run the tool, after the last look."""
-        self._last_look()
+        self._begin(key)
         value = self._step.plan.declaration.function(*self._args, **self._with_key(key))
         if inspect.iscoroutine(value):
             value.close()
@@ -170,7 +170,7 @@ class _Effect:
 
     async def body_async(self, key: str) -> Any:
         """Run the tool, after the last look."""
-        self._last_look()
+        self._begin(key)
         return await self._step.plan.declaration.function(*self._args, **self._with_key(key))
 
     def transaction(self) -> object:
@@ -193,6 +193,41 @@ class _Effect:
         if answer.note:
             step.remark(answer.note)
         return answer.value
+
+    def runs_all_the_same(self, error: BaseException) -> bool:
+        """Whether the body is still to run: in mode observe, where the call could not be described or recorded."""
+        if self._ran or self._refusal is not None or self._step.enforce or not isinstance(error, Exception):
+            return False
+        self._step.guard.engine.failed("effects", error)
+        return True
+
+    def unrecorded(self) -> Any:
+        """Run the body without a record."""
+        step = self._step
+        try:
+            value = step.plan.passing(*self._args, **self._kwargs)
+        except BaseException as exc:
+            step.fail(exc)
+            raise
+        self._count_unrecorded()
+        return step.finish(value)
+
+    async def unrecorded_async(self) -> Any:
+        """`unrecorded` for a coroutine function."""
+        step = self._step
+        try:
+            value = await step.plan.passing(*self._args, **self._kwargs)
+        except Exception as exc:
+            await step.fail_async(exc)
+            raise
+        except BaseException as exc:
+            step.fail(exc)
+            raise
+        self._count_unrecorded()
+        return await step.finish_async(value)
+
+    def _count_unrecorded(self) -> None:
+        self._step.guard.tell("side_effect", self._step.call.tool, EffectOutcome.EXECUTED.value)
 
     def raised(self, error: BaseException) -> Any:
         """Account for a call that ends in an error; raises it, or gives the text of a refusal taken inline."""
@@ -217,46 +252,13 @@ class _Effect:
         step.fail(error)
         raise error
 
-    def runs_unrecorded(self, error: BaseException) -> bool:
-        """Whether a call that ended in an error runs all the same: in mode observe, where nothing could record it."""
-        begun = self._ran or self._refusal is not None
-        return isinstance(error, Exception) and not begun and not self._step.enforce
-
-    def unrecorded(self, error: BaseException) -> Any:
-        """Run the body without the ledger."""
-        step = self._step
-        step.guard.engine.failed("effects", error)
-        try:
-            value = step.plan.passing(*self._args, **self._kwargs)
-        except BaseException as exc:
-            step.fail(exc)
-            raise
-        self._count_unrecorded()
-        return step.finish(value)
-
-    async def unrecorded_async(self, error: BaseException) -> Any:
-        """`unrecorded` for a coroutine function."""
-        step = self._step
-        step.guard.engine.failed("effects", error)
-        try:
-            value = await step.plan.passing(*self._args, **self._kwargs)
-        except Exception as exc:
-            await step.fail_async(exc)
-            raise
-        except BaseException as exc:
-            step.fail(exc)
-            raise
-        self._count_unrecorded()
-        return await step.finish_async(value)
-
-    def _count_unrecorded(self) -> None:
-        self._step.guard.tell("side_effect", self._step.call.tool, EffectOutcome.EXECUTED.value)
-
-    def _last_look(self) -> None:
+    def _begin(self, key: str) -> None:
+        """Take the last look; from here on the span tells the key, also of a call whose outcome nobody will know."""
         refusal = self._step.last_look(self._step.call)
         if refusal is not None:
             self._refuse(refusal)
         self._ran = True
+        self._step.more = {AGENTGUARD_EFFECT_KEY: key}
 
     def _refuse(self, refusal: BaseException) -> None:
         self._ran = False
@@ -309,16 +311,6 @@ def _effects_here(here: Scope) -> RunEffects | None:
     guard = installed.guard
     run = here.left or here.run
     return here.effects if guard is None or run is None else guard.effects_of(run)
-
-
-def _by_name(function: object) -> object:
-    """A scope function that is given all arguments and takes those that it has names for."""
-    if not callable(function):
-        return function
-    parameters = inspect.signature(function).parameters
-    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
-        return function
-    return lambda **arguments: function(**{name: arguments[name] for name in parameters if name in arguments})
 
 
 def _returns(function: Callable[..., Any]) -> object:

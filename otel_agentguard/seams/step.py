@@ -343,8 +343,7 @@ def blocked(run: Run, event: Event, finding: Finding | None) -> CallBlocked:
     note = finding.message if finding is not None else words.to_model("This was refused.", "Do something else.")
     if not isinstance(event, ToolCall):
         return CallBlocked(note, finding=finding)
-    with run.lock:
-        earlier = run.values.get(event.fingerprint)
+    earlier = run.values.get(event.fingerprint)
     text = words.refused(note, None if earlier is None else as_text(earlier))
     return CallBlocked(text, finding=finding, earlier_result=earlier)
 

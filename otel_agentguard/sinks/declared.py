@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, Literal
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
 
 from otel_agentguard.errors import ConfigError
 from otel_agentguard.semconv import LABEL_OVERFLOW_TOTAL, METRICS, MetricSpec
@@ -18,6 +18,30 @@ Labels = tuple[str, ...]
 Born = Callable[[Labels], None]
 
 
+class LookedUpCounter(Counter):
+    """A counter that is brought up to date before it is read, where `look` is set."""
+
+    look: Callable[[], object] | None = None
+
+    def collect(self) -> Iterable[Metric]:
+        """Its samples as they are now."""
+        if self.look is not None:
+            self.look()
+        return super().collect()
+
+
+class LookedUpGauge(Gauge):
+    """A gauge that is brought up to date before it is read, where `look` is set."""
+
+    look: Callable[[], object] | None = None
+
+    def collect(self) -> Iterable[Metric]:
+        """Its samples as they are now."""
+        if self.look is not None:
+            self.look()
+        return super().collect()
+
+
 class Declared:
     """All metrics of ours in one registry, by name.
 
@@ -28,7 +52,7 @@ class Declared:
 
     Attributes:
         counters: Counters by name, with `_total`.
-        gauges: Gauges by name; over several processes they are the sum of those alive.
+        gauges: Gauges by name; over several processes they are the sum of those alive, or the latest of what all share.
         histograms: Histograms by name.
 
     Raises:
@@ -36,8 +60,8 @@ class Declared:
     """
 
     def __init__(self, registry: CollectorRegistry, names: Mapping[str, Names], pairs: Pairs) -> None:
-        self.counters: dict[str, Counter] = {}
-        self.gauges: dict[str, Gauge] = {}
+        self.counters: dict[str, LookedUpCounter] = {}
+        self.gauges: dict[str, LookedUpGauge] = {}
         self.histograms: dict[str, Histogram] = {}
         self._registry = registry
         self._names = names
@@ -78,9 +102,12 @@ class Declared:
         name, text, labels, registry = spec.name, spec.question, spec.labels, self._registry
         match spec.type:
             case "counter":
-                self.counters[name] = Counter(name, text, labels, unit=unit, registry=registry)
+                self.counters[name] = LookedUpCounter(name, text, labels, unit=unit, registry=registry)
             case "gauge":
-                self.gauges[name] = Gauge(name, text, labels, unit=unit, registry=registry, multiprocess_mode="livesum")
+                several: Literal["livesum", "livemostrecent"] = "livemostrecent" if spec.is_shared else "livesum"
+                self.gauges[name] = LookedUpGauge(
+                    name, text, labels, unit=unit, registry=registry, multiprocess_mode=several
+                )
             case "histogram":
                 self.histograms[name] = Histogram(
                     name, text, labels, unit=unit, registry=registry, buckets=spec.buckets

@@ -9,8 +9,10 @@ sets are there from the start, and those of an agent, a tool or a pair from its 
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from itertools import product
 from typing import Final
 
@@ -38,6 +40,9 @@ from otel_agentguard.protocols import RunInfo
 from otel_agentguard.sinks.declared import Declared
 from otel_agentguard.sinks.labels import MAX_AGENTS, MAX_PLACES, MAX_TOOLS, Names, Pairs
 
+_logger = logging.getLogger("otel_agentguard")
+
+_LOOK_EVERY_S = 1.0
 _KINDS: Final[Mapping[type[Event], str]] = {
     ToolCall: "tool",
     Message: "message",
@@ -64,7 +69,7 @@ class PrometheusSink:
     of them, then `__other__`, which `agentguard_label_overflow_total` counts.
 
     In multiprocess mode (`PROMETHEUS_MULTIPROC_DIR` is set) gauges add up over the processes that are
-    alive, and there are no exemplars.
+    alive, except for what these share, and there are no exemplars.
 
     Args:
         registry: Where the metrics are registered; a new registry when it is None.
@@ -78,7 +83,9 @@ class PrometheusSink:
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = CollectorRegistry() if registry is None else registry
-        self._exemplars = "PROMETHEUS_MULTIPROC_DIR" not in os.environ
+        self._in_files = "PROMETHEUS_MULTIPROC_DIR" in os.environ
+        self._looks: list[Callable[[], None]] = []
+        self._look_after_s = 0.0
         self._modes = {"enforce"}
         self._tallies: dict[str, _Tally] = {}
         agents, tools = Names(MAX_AGENTS), Names(MAX_TOOLS)
@@ -101,6 +108,7 @@ class PrometheusSink:
         self._unguarded = declared.counter(semconv.UNGUARDED_CALLS_TOTAL)
         self._durations = declared.histogram(semconv.CHECK_DURATION_SECONDS)
         self._state = declared.gauge(semconv.STATE_BYTES)
+        self._unsettled = declared.gauge(semconv.SIDE_EFFECTS_UNSETTLED)
         self._active = declared.gauges[semconv.ACTIVE_RUNS]
         self._saved_calls = declared.counters[semconv.SAVED_CALLS_TOTAL]
         self._saved_seconds = declared.counters[semconv.SAVED_SECONDS_TOTAL]
@@ -115,6 +123,27 @@ class PrometheusSink:
     def close(self) -> None:
         """Take the metrics out of the registry again; what is counted afterwards shows nowhere."""
         self._declared.withdraw()
+
+    def looked_up(self, metric: str, look: Callable[[], object]) -> None:
+        """Have a gauge or counter brought up to date before it is read.
+
+        In multiprocess mode, where pages are made of files, it is done when a run ends, once a second at most.
+
+        Args:
+            metric: Its name.
+            look: Sets it; called in any thread. It may wait for a moment, since whoever reads the metrics waits too.
+        """
+
+        def contained() -> None:
+            try:
+                look()
+            except Exception:
+                _logger.exception("agentguard: %s could not be looked up", metric)
+                self.failed("metrics")
+
+        declared = self._declared
+        (declared.gauges.get(metric) or declared.counters[metric]).look = contained
+        self._looks.append(contained)
 
     def run_opened(self, run: RunInfo) -> None:
         """See `Sink`."""
@@ -165,6 +194,10 @@ class PrometheusSink:
             self._run_tool_calls.observe(tally.tool_calls)
             self._run_model_calls.observe(tally.model_calls)
             self._wasted_tokens.inc(tally.wasted_tokens())
+        if self._in_files and time.monotonic() >= self._look_after_s:
+            self._look_after_s = time.monotonic() + _LOOK_EVERY_S
+            for look in self._looks:
+                look()
 
     def failed(self, where: str) -> None:
         """See `Sink`."""
@@ -183,7 +216,7 @@ class PrometheusSink:
         self._unguarded.at(tool).inc()
 
     def state(self, part: str, size_bytes: int) -> None:
-        """Say how many bytes one part of the state takes now: `events`, `values` or `observations`."""
+        """Say how many bytes one part of the state takes now: `values` or `observations`."""
         self._state.at(part).set(size_bytes)
 
     def dropped(self, part: str, count: int = 1) -> None:
@@ -202,6 +235,10 @@ class PrometheusSink:
         """Count what became of a side effect, one of `semconv.SIDE_EFFECT_OUTCOMES`."""
         self._effects.at(tool, outcome).inc(1, self._exemplar())
 
+    def unsettled(self, tool: str, count: int) -> None:
+        """Say how many side effects of a tool have an outcome that nobody knows."""
+        self._unsettled.at(tool).set(count)
+
     def duplicate_side_effect(self, tool: str, certainty: str) -> None:
         """Count a duplicate that was `prevented`, is `possible` or is `confirmed`."""
         self._duplicates.at(tool, certainty).inc(1, self._exemplar())
@@ -216,16 +253,6 @@ class PrometheusSink:
         self._saved_calls.inc(max(calls, 0))
         self._saved_seconds.inc(max(seconds, 0.0))
 
-    def wasted(self, calls: int = 0, tokens: int = 0) -> None:
-        """Count what repetition cost.
-
-        Args:
-            calls: Redundant calls that no event shows: those marked on an event are counted already.
-            tokens: Tokens that no event shows.
-        """
-        self._wasted_calls.inc(max(calls, 0))
-        self._wasted_tokens.inc(max(tokens, 0))
-
     def plan_error(self, code: str) -> None:
         """Count one error of a plan, one of `semconv.PLAN_ERROR_CODES`."""
         self._plan_errors.at(code).inc()
@@ -239,7 +266,7 @@ class PrometheusSink:
         self._memory_writes.at(kind, verdict).inc()
 
     def _exemplar(self) -> dict[str, str] | None:
-        if not self._exemplars:
+        if self._in_files:
             return None
         span = trace.get_current_span().get_span_context()
         if not (span.is_valid and span.trace_flags.sampled):

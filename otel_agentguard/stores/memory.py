@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from otel_agentguard.effects.ledger import (
@@ -155,6 +156,11 @@ class MemoryLedger(MachineLedger):
                 if state in {None, record.state} and tool in {None, record.tool} and run_id in {None, record.run_id}
             ]
         return sorted(records, key=lambda record: (-record.updated_s, record.key))[:limit]
+
+    def unsettled(self) -> Mapping[str, int]:
+        """See `Ledger`."""
+        with self._lock:
+            return Counter(record.tool for record in self._records.values() if record.state is State.UNKNOWN)
 
     def gc(self, older_than_s: float) -> int:
         """See `Ledger`."""

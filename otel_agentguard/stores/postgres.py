@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from otel_agentguard.effects.sql import (
     POSTGRES,
     SCHEMA_LOCK,
     SCHEMA_VERSION,
+    UNSETTLED_INDEX,
     VERSION,
     SqlLedger,
     Statement,
@@ -33,6 +35,9 @@ except ImportError as exc:
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 T = TypeVar("T")
+
+ANSWER_S = 20.0
+"""How long a server may take for one answer: a little longer than its own `statement_timeout` lets it."""
 
 _DEFAULTS: dict[str, Any] = {
     "connect_timeout": 5,
@@ -53,6 +58,40 @@ def open_ledger(url: str) -> PostgresLedger:
         StoreError: The server cannot be reached, or refuses.
     """
     return PostgresLedger(PostgresConnection(url))
+
+
+class _Session(psycopg.Connection[tuple[Any, ...]]):
+    """A session that ends when the server does not answer any more.
+
+    A server that is stopped, or its disk, keeps its connections, and libpq waits for an answer for ever:
+    `statement_timeout` is kept by the server, `tcp_user_timeout` by its kernel.
+    """
+
+    def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
+        """See psycopg; what it is waiting for is bounded."""
+        try:
+            return super().wait(_bounded(gen, time.monotonic() + ANSWER_S), *args, **kwargs)
+        except _NoAnswer:
+            self.close()
+            raise
+
+
+class _NoAnswer(psycopg.OperationalError):
+    """The server has not answered in time; whether it did what it was asked is unknown."""
+
+
+def _bounded(gen: Any, until_s: float) -> Any:
+    """A generator that psycopg waits for, which it resumes with nothing every 0.1 s, given up after a time."""
+    ready = None
+    while True:
+        try:
+            wanted = gen.send(ready)
+        except StopIteration as stop:
+            return stop.value
+        ready = yield wanted
+        if not ready and time.monotonic() > until_s:
+            gen.close()
+            raise _NoAnswer(f"no answer for {ANSWER_S:g} s")
 
 
 class PostgresConnection:
@@ -79,7 +118,8 @@ class PostgresConnection:
     def run(self, work: Callable[[Connection], T]) -> T:
         """Do some work on the session, for this thread alone; outside `transaction()` each statement is one.
 
-        Work that met a broken session is done once more on a new one, so it must bear being done twice.
+        Work that met a broken session is done once more on a new one, so it must bear being done twice. A server
+        that gives no session, or no answer, is not asked again: one that hangs would keep the caller twice as long.
 
         Raises:
             StoreError: The server cannot be reached, or refuses.
@@ -88,7 +128,7 @@ class PostgresConnection:
             try:
                 return self._run_once(work)
             except psycopg.OperationalError as exc:
-                if self._connection is not None and not self._connection.closed:
+                if self._connection is None or not self._connection.closed or isinstance(exc, _NoAnswer):
                     raise StoreError(f"{self.url}: {_text(exc)}") from exc
             try:
                 return self._run_once(work)
@@ -105,7 +145,8 @@ class PostgresConnection:
 
     def _session(self) -> Connection:
         if self._connection is None or self._connection.closed:
-            connection = psycopg.connect(self._conninfo, autocommit=True)
+            self._connection = None
+            connection = _Session.connect(self._conninfo, autocommit=True)
             # A claim that a crash of the server could undo would be no claim.
             connection.execute(
                 "SELECT set_config('synchronous_commit', 'on', false) "
@@ -180,7 +221,8 @@ class PostgresLedger(SqlLedger):
             raise
 
     def _prepare(self, connection: Connection) -> None:
-        row = connection.execute("SELECT to_regclass('agentguard_schema') IS NOT NULL").fetchone()
+        # The index is younger than the tables.
+        row = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (UNSETTLED_INDEX,)).fetchone()
         if row is None or not row[0]:
             with connection.transaction():
                 connection.execute("SELECT pg_advisory_xact_lock(%s)", (SCHEMA_LOCK,))

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from heapq import nsmallest
@@ -26,7 +27,10 @@ from otel_agentguard.errors import ConfigError, MissingExtraError, StoreError
 
 try:
     from redis import Redis, RedisError
+    from redis.backoff import NoBackoff
+    from redis.exceptions import ConnectionError as RedisConnectionError
     from redis.exceptions import NoScriptError
+    from redis.retry import Retry
 except ImportError as exc:
     raise MissingExtraError("redis") from exc
 
@@ -36,6 +40,7 @@ _logger = logging.getLogger(__name__)
 _PREFIX = "agentguard:{ledger}:"
 # Members are `effect:key`, all with score 0: the set is in order of the effect key.
 _INDEX = f"{_PREFIX}index"
+_UNSETTLED = f"{_PREFIX}unsettled"
 
 _REQUEST_FIELDS = tuple(field.name for field in fields(ClaimRequest))
 
@@ -53,6 +58,11 @@ redis.call('ZADD', KEYS[2], 0, ARGV[4])
 return now
 """
 
+_KEEP_UNSETTLED = f"""
+if ARGV[4] == '{State.UNKNOWN}' then redis.call('SADD', KEYS[2], KEYS[1])
+elseif seen[3] == '{State.UNKNOWN}' then redis.call('SREM', KEYS[2], KEYS[1]) end
+"""
+
 # What an owner does after its effect: the common case, so it carries and does no more than it must.
 _SETTLE = f"""
 local seen = redis.call('HMGET', KEYS[1], 'attempt', 'owner', 'state', 'maybe_duplicates', 'confirmed_duplicates')
@@ -60,6 +70,7 @@ if seen[1] ~= ARGV[1] or seen[2] ~= ARGV[2] then return false end
 if not string.find(ARGV[3], ' ' .. seen[3] .. ' ', 1, true) then return false end
 {_NOW}
 redis.call('HSET', KEYS[1], 'state', ARGV[4], 'updated_s', now, unpack(ARGV, 5))
+{_KEEP_UNSETTLED}
 return {{now, seen[4] or '0', seen[5] or '0'}}
 """
 
@@ -72,6 +83,7 @@ if not string.find(ARGV[3], ' ' .. seen[3] .. ' ', 1, true) then return false en
 if ARGV[5] == '1' and tonumber(seen[6]) > tonumber(now) then return false end
 local maybe = (seen[4] or 0) + ARGV[6]
 redis.call('HSET', KEYS[1], 'state', ARGV[4], 'updated_s', now, 'maybe_duplicates', maybe)
+{_KEEP_UNSETTLED}
 if ARGV[7] == '' then
   if #ARGV > 10 then redis.call('HSET', KEYS[1], unpack(ARGV, 11)) end
 else
@@ -159,7 +171,14 @@ class RedisConnection:
     def __init__(self, url: str) -> None:
         try:
             # Untyped: redis-py types every reply as text or bytes, and without decode_responses it is bytes.
-            self.client: Any = Redis.from_url(url, socket_timeout=5, socket_connect_timeout=5, health_check_interval=30)
+            self.client: Any = Redis.from_url(
+                url,
+                socket_timeout=5,
+                socket_connect_timeout=5,
+                health_check_interval=30,
+                # A connection that broke is opened again; a server that does not answer is waited for once.
+                retry=Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,)),
+            )
         except ValueError as exc:
             raise ConfigError(f"not a Redis URL ({exc})") from exc
         parts = urlsplit(url)
@@ -270,7 +289,7 @@ class RedisLedger(MachineLedger):
             arguments += ["result", change.result]
         if change.error is not None:
             arguments += ["error", change.error]
-        reply = run([_record(seen.key)], arguments)
+        reply = run([_record(seen.key), _UNSETTLED], arguments)
         if reply is None:
             return None
         now, maybe, confirmed = reply
@@ -333,6 +352,13 @@ class RedisLedger(MachineLedger):
                 return
             yield self._read(_keys(members))
             after = f"({members[-1].decode()}"
+
+    def unsettled(self) -> Mapping[str, int]:
+        """See `Ledger`."""
+        with self._connection.errors():
+            members = self._connection.client.smembers(_UNSETTLED)
+        records = self._read([member.decode().removeprefix(_record("")) for member in members])
+        return Counter(record.tool for record in records if record.state is State.UNKNOWN)
 
     def gc(self, older_than_s: float) -> int:
         """See `Ledger`."""

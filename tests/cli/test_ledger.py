@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -70,13 +71,81 @@ def test_what_happened_is_listed(store: str, ask: Any) -> None:
     assert (record["tool"], record["state"], record["run_id"]) == ("charge", "succeeded", "r-1")
 
 
-def test_the_list_is_readable_for_people(store: str, ask: Any) -> None:
+_TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
+
+
+def test_on_a_terminal_the_list_has_a_head_and_whole_keys(
+    store: str, ask: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _charged(store)
+    [record] = _listed(ask, store)
+
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
 
     code, out, _ = ask("ls", "--store", store)
 
+    head, line = out.splitlines()
     assert code == 0
-    assert "charge" in out
+    assert head.split()[:4] == ["key", "tool", "state", "run"]
+    assert line.split()[:4] == [record["key"], "charge", "succeeded", "r-1"]
+    assert head.index("tool") == line.index("charge")
+    assert re.search(_TIME + "$", line)
+
+
+def test_for_programs_each_effect_is_a_line_with_tabs(store: str, ask: Any) -> None:
+    _charged(store)
+    [record] = _listed(ask, store)
+
+    _, out, _ = ask("ls", "--store", store)
+
+    [line] = out.splitlines()
+    *values, changed = line.split("\t")
+    assert values == [record["key"], "charge", "succeeded", "r-1", "1", "0", "0"]
+    assert re.fullmatch(_TIME, changed)
+
+
+def test_a_name_cannot_break_a_line_or_command_the_terminal(store: str, ask: Any) -> None:
+    @tool(effect=Effect.SIDE_EFFECT)
+    def pay() -> None: ...
+
+    with install(store=store), run("one\ntwo\tthree\x1b[2J"):
+        pay()
+
+    _, out, _ = ask("ls", "--store", store)
+
+    [line] = out.splitlines()
+    assert line.split("\t")[3] == r"one\ntwo\tthree\x1b[2J"
+
+
+def test_times_are_shown_as_times(store: str, ask: Any) -> None:
+    _killed(store)
+    with pytest.raises(CallBlocked):
+        _charged(store)
+    [record] = _listed(ask, store)
+    ask("resolve", record["key"], "not-applied", "--store", store, "--yes")
+    _charged(store)
+
+    _, out, _ = ask("show", record["key"], "--store", store)
+
+    shown = dict(line.split("\t") for line in out.splitlines())
+    assert shown["key"] == record["key"]
+    assert all(re.fullmatch(_TIME, shown[name]) for name in ("created", "started", "updated"))
+    assert re.fullmatch(f"not_applied, {_TIME} to {_TIME}, by .+", shown["attempt 1"])
+    assert shown["attempt"] == "2"
+
+
+def test_on_a_terminal_the_fields_of_an_effect_stand_in_two_columns(
+    store: str, ask: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _charged(store)
+    [record] = _listed(ask, store)
+
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+
+    lines = ask("show", record["key"], "--store", store)[1].splitlines()
+
+    assert f"key                   {record['key']}" in lines
 
 
 def test_an_effect_of_a_killed_process_is_settled_by_a_person(store: str, ask: Any) -> None:

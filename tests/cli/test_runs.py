@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -50,11 +51,27 @@ def test_a_stopped_run_is_listed(store: str, ask: Any) -> None:
     assert (mark["run_id"], mark["conversation"], mark["kind"]) == ("ticket-42", "c-1", "loop")
 
 
-def test_the_list_is_readable_for_people(store: str, ask: Any) -> None:
+def test_for_programs_each_stopped_run_is_a_line_with_tabs(store: str, ask: Any) -> None:
     with pytest.raises(RunAborted):
         _loop(store)
 
-    assert "ticket-42" in ask("ls", "--store", store)[1]
+    [line] = ask("ls", "--store", store)[1].splitlines()
+
+    run_id, conversation, stopped, kind, why = line.split("\t")
+    assert (run_id, conversation, kind) == ("ticket-42", "c-1", "loop")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", stopped)
+    assert "look" in why
+
+
+def test_on_a_terminal_the_list_has_a_head(store: str, ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RunAborted):
+        _loop(store)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+
+    head, line = ask("ls", "--store", store)[1].splitlines()
+
+    assert head.split() == ["run", "conversation", "stopped", "kind", "why"]
+    assert line.startswith("ticket-42  c-1")
 
 
 def test_a_released_run_may_be_entered_again(store: str, ask: Any) -> None:

@@ -404,6 +404,43 @@ def test_list_chooses_by_state_tool_and_run_and_gives_the_last_changed_first(pla
     assert [record.key for record in ledger.list(run_id=run_id, state=State.UNKNOWN)] == [first.record.key]
 
 
+def test_what_is_unsettled_is_counted_by_tool_until_it_is_settled(place: Place) -> None:
+    ledger = place.open()
+    tool, other = f"mail {uuid.uuid4().hex}", f"charge {uuid.uuid4().hex}"
+    claims = [claimed(ledger, asked(tool=name)) for name in (tool, tool, other, other)]
+    ledger.complete(claims[3], None)
+    for claim in claims[:3]:
+        ledger.mark_unknown(claim)
+    assert {name: ledger.unsettled().get(name) for name in (tool, other)} == {tool: 2, other: 1}
+
+    ledger.complete(claims[0], b"1")
+    for claim in claims[1:3]:
+        record = ledger.get(claim.record.key)
+        assert record is not None
+        assert ledger.resolve(record, applied=claim is claims[1])
+
+    assert not {tool, other} & set(ledger.unsettled())
+
+
+def test_what_is_unsettled_is_known_to_whoever_opens_the_ledger_next(place: Place) -> None:
+    tool = f"mail {uuid.uuid4().hex}"
+    first = place.open()
+    first.mark_unknown(claimed(first, asked(tool=tool)))
+
+    assert place.open().unsettled()[tool] == 1
+
+
+def test_an_unknown_effect_that_is_taken_over_is_unsettled_no_more(place: Place) -> None:
+    ledger = place.open()
+    request = asked(tool=f"mail {uuid.uuid4().hex}")
+    ledger.mark_unknown(claimed(ledger, request))
+    seen = ledger.get(request.key)
+
+    assert isinstance(ledger.claim(request, over=seen), Claimed)
+
+    assert request.tool not in ledger.unsettled()
+
+
 def test_only_a_success_can_be_renewed(place: Place) -> None:
     ledger = place.open()
     done, open_ = bring(ledger, State.SUCCEEDED), bring(ledger, State.STARTED)

@@ -186,11 +186,11 @@ def make_desk() -> Desk:
 
 def coarsen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let times of files be multiples of ten seconds, and a file be young for an hour, so more than one tick."""
-    exact = resources._times
+    exact = resources.file_stamp
 
     def rounded(found: os.stat_result) -> tuple[int, ...]:
         device, inode, size, modified, changed = exact(found)
         return (device, inode, size, modified // 10**10, changed // 10**10)
 
-    monkeypatch.setattr(resources, "_times", rounded)
+    monkeypatch.setattr(resources, "file_stamp", rounded)
     monkeypatch.setattr(resources, "YOUNG_NS", 3600 * 10**9)

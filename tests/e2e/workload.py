@@ -68,6 +68,11 @@ def ship(order: str, *, idempotency_key: str) -> str:
     return f"shipped {order}"
 
 
+@tool(effect=Effect.SIDE_EFFECT)
+def refund(order: str) -> str:
+    raise TimeoutError("the bank did not say whether it had heard")
+
+
 def ask(model: str, about: str, tokens: int) -> None:
     with model_call(model=model, messages=[{"role": "user", "content": about}]) as request:
         request.record(f"next: {about}", input_tokens=tokens, output_tokens=40)
@@ -114,6 +119,9 @@ def careless_run(number: int) -> None:
         with suppress(ConnectionResetError):
             ship(f"order-{number}")
         ship(f"order-{number}")
+        if number % 24 == 0:
+            with suppress(TimeoutError):
+                refund(f"order-{number}")
 
 
 def main(port: int, otlp: str, seconds: float, calm_s: float = 0.0, pause_s: float = 0.25) -> None:

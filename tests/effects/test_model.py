@@ -7,7 +7,7 @@ worker makes every step that it could make; what holds in all worlds that can be
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import ClassVar, NamedTuple
@@ -162,6 +162,9 @@ class ModelLedger(MachineLedger):
     def list(
         self, *, state: State | None = None, tool: str | None = None, run_id: str | None = None, limit: int = 100
     ) -> Sequence[EffectRecord]:
+        raise NotImplementedError
+
+    def unsettled(self) -> Mapping[str, int]:
         raise NotImplementedError
 
     def renew(self, key: str) -> bool:

@@ -7,6 +7,7 @@ import os
 import resource
 import sqlite3
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -75,6 +76,27 @@ def test_a_server_that_is_gone_at_the_claim_keeps_the_effect_from_happening(
         assert effects.count() == 0
         server.start()
         executor.run(a_call(), effects.happen)
+        assert effects.count() == 1
+
+
+def test_a_server_that_stops_answering_keeps_the_effect_from_happening_and_the_caller_for_a_while_only(
+    server: Server, effects: EffectFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = server.url()
+    if isinstance(server, RedisServer):
+        url += "?socket_timeout=0.3"
+    else:
+        monkeypatch.setattr("otel_agentguard.stores.postgres.ANSWER_S", 0.3)
+    with executor_on(url) as executor:
+        with server.silent():
+            began = time.monotonic()
+            with pytest.raises(StoreError):
+                executor.run(a_call("one"), effects.happen)
+            waited_s = time.monotonic() - began
+
+        assert effects.count() == 0
+        assert waited_s < 5
+        executor.run(a_call("two"), effects.happen)
         assert effects.count() == 1
 
 

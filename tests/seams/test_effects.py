@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import socket
 import sqlite3
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -24,9 +27,12 @@ from otel_agentguard import (
     tool,
     unguarded,
 )
+from otel_agentguard.effects.execution import EffectExecutor
+from otel_agentguard.effects.opening import LateExecutor
 from otel_agentguard.effects.reports import EffectAnswer, EffectOutcome
-from otel_agentguard.errors import StoreError
+from otel_agentguard.errors import MissingExtraError, StoreError
 from otel_agentguard.findings import Action, Finding, Kind, Severity
+from otel_agentguard.stores.memory import MemoryLedger
 from otel_agentguard.testing import RecordingSink
 
 Installing = Callable[..., AgentGuard]
@@ -204,6 +210,16 @@ def test_an_effect_of_unknown_outcome_is_not_tried_again(guard: AgentGuard, bank
     assert sink.executed_after == []
 
 
+def test_the_span_of_a_call_whose_outcome_is_unknown_tells_its_key(guard: AgentGuard, bank: Bank, spans: Any) -> None:
+    bank.error = TimeoutError("no answer")
+
+    with run("r"), pytest.raises(TimeoutError):
+        bank.charge("i-1", 5)
+
+    [span] = spans.named("execute_tool charge")
+    assert span.attributes["agentguard.effect.key"] == bank.keys[0]
+
+
 def test_an_effect_that_did_not_happen_may_be_tried_again(guard: AgentGuard, bank: Bank) -> None:
     bank.error = NotApplied("card declined")
     with run("r"):
@@ -241,6 +257,9 @@ def test_a_stop_that_comes_during_the_claim_keeps_the_body_from_starting(
         """Grants a claim, but the run is stopped meanwhile."""
 
         released = False
+
+        def ready(self) -> SlowLedger:
+            return self
 
         def run(self, call: Any, body: Callable[[str], Any], **_: object) -> EffectAnswer:
             running = guard.engine.find("r")
@@ -296,8 +315,8 @@ def test_a_store_that_is_down_keeps_effects_from_happening_in_enforce(
 
 
 @pytest.mark.parametrize("mode", ["enforce", "observe"])
-async def test_a_store_that_is_down_keeps_effects_of_coroutines_from_happening_in_enforce(
-    installing: Installing, bank: Bank, sink: RecordingSink, mode: str
+async def test_a_store_that_is_down_means_the_same_for_coroutines(
+    installing: Installing, bank: Bank, mode: str
 ) -> None:
     installing(mode=mode, store="sqlite:////nonexistent/folder/effects.db")
 
@@ -309,7 +328,6 @@ async def test_a_store_that_is_down_keeps_effects_of_coroutines_from_happening_i
             assert await bank.charge_later("i-1", 5) == "receipt 1"
 
     assert len(bank.charged) == (mode == "observe")
-    assert "store" in sink.failures
 
 
 def test_effects_that_observe_could_not_record_are_counted_all_the_same(installing: Installing, bank: Bank) -> None:
@@ -321,6 +339,68 @@ def test_effects_that_observe_could_not_record_are_counted_all_the_same(installi
 
     labels = {"tool": "charge", "outcome": "executed"}
     assert guard.registry.get_sample_value("agentguard_side_effects_total", labels) == 2
+
+
+class SilentServer:
+    """Takes connections and never answers."""
+
+    def __enter__(self) -> SilentServer:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._socket.getsockname()[1]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql://u:p@127.0.0.1:{port}/x?connect_timeout=2", "redis://127.0.0.1:{port}/0?socket_timeout=0.5"],
+    ids=["postgresql", "redis"],
+)
+def test_a_store_that_never_answers_costs_one_wait_and_no_effect_happens(
+    installing: Installing, bank: Bank, sink: RecordingSink, url: str
+) -> None:
+    with SilentServer() as server:
+        began = time.monotonic()
+        try:
+            installing(store=url.format(port=server.port))
+        except MissingExtraError as exc:
+            pytest.skip(str(exc))
+        with run("r"):
+            for _ in range(3):
+                with pytest.raises(StoreError, match="no side effect happens"):
+                    bank.charge("i-1", 5)
+
+        assert time.monotonic() - began < 4.5
+    assert bank.charged == []
+    assert "store" in sink.failures
+
+
+def test_while_a_store_is_opened_runs_and_other_tools_go_on(guard: AgentGuard, bank: Bank) -> None:
+    gate, asked = threading.Event(), threading.Event()
+
+    def opened() -> EffectExecutor:
+        asked.set()
+        assert gate.wait(30)
+        return EffectExecutor(MemoryLedger())
+
+    assert guard.guard is not None
+    guard.guard.effects = LateExecutor("test", opened, patience_s=30)
+
+    async def charging() -> str:
+        async with run("r"):
+            return str(await bank.charge_later("i-1", 5))
+
+    async def beside() -> str:
+        effect = asyncio.create_task(charging())
+        await asyncio.to_thread(asked.wait, 30)
+        async with run("other") as other:
+            other.turn("user", text="go on")
+        gate.set()
+        return await effect
+
+    assert asyncio.run(beside()) == "receipt 1"
 
 
 def test_an_effect_and_its_record_can_be_one_transaction(guard: AgentGuard, tmp_path: Path) -> None:

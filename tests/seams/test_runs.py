@@ -356,6 +356,7 @@ def test_a_plan_that_cannot_be_read_leaves_nobody_inside_of_the_run(
         raise AssertionError("the run was entered")
 
     assert scope().run_id is None
+    assert guard.engine.runs() == []
     assert sink.closed == [("r", "failed", 0)]
 
 
@@ -529,11 +530,3 @@ def test_an_agent_in_a_run_names_its_events(guard: AgentGuard, sink: RecordingSi
         look("x")
 
     assert [event.agent for event in sink.events] == ["reviewer", "planner"]
-
-
-def test_a_run_whose_plan_cannot_be_read_is_left_again(guard: AgentGuard) -> None:
-    with pytest.raises(ConfigError), run("r", plan=3):
-        pass
-
-    assert guard.engine.runs() == []
-    assert scope().run is None

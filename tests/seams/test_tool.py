@@ -261,6 +261,28 @@ def test_the_third_equal_call_leaves_a_note_and_its_result_alone(guard: AgentGua
         assert r.notes() == []
 
 
+def test_a_refusal_carries_what_the_call_returned_whatever_its_caller_made_of_it(
+    installing: Callable[..., AgentGuard],
+) -> None:
+    installing(limits=Limits(hint=2, block=3, stop=9))
+
+    @tool
+    def ls(path: str) -> list[str]:
+        return ["a", "b"]
+
+    with run("r"):
+        for _ in range(2):
+            ls("src").append("spoilt")
+        with pytest.raises(CallBlocked) as first:
+            ls("src")
+        first.value.earlier_result.append("spoilt")  # type: ignore[attr-defined]
+        with pytest.raises(CallBlocked) as second:
+            ls("src")
+
+    assert second.value.earlier_result == ["a", "b"]
+    assert second.value.message.endswith('["a","b"]')
+
+
 def test_a_refused_call_carries_its_finding_and_the_earlier_result(guard: AgentGuard) -> None:
     with run("r"):
         for _ in range(4):

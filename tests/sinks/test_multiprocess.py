@@ -24,7 +24,7 @@ from otel_agentguard.sinks.prometheus import PrometheusSink
 run = RunInfo(run_id=f"run-{os.getpid()}", agent="coder", settings=Settings())
 sink = PrometheusSink()
 sink.run_opened(run)
-sink.state("events", 1000)
+sink.looked_up("agentguard_state_bytes", lambda: sink.state("values", 1000))
 with TracerProvider(shutdown_on_exit=False).get_tracer("t").start_as_current_span("s"):
     sink.side_effect("charge", "executed")
 for _ in range(int(sys.argv[1])):
@@ -83,7 +83,7 @@ def test_gauges_add_up_over_the_processes_that_are_alive(
     one = page()
 
     assert both["agentguard_active_runs",] == 2
-    assert both["agentguard_state_bytes", "events"] == 2000
+    assert both["agentguard_state_bytes", "values"] == 2000
     assert one["agentguard_active_runs",] == 1
-    assert one["agentguard_state_bytes", "events"] == 1000
+    assert one["agentguard_state_bytes", "values"] == 1000
     assert one["agentguard_steps_total", "coder", "tool", "grep"] == 7

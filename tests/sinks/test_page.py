@@ -102,6 +102,8 @@ agentguard_side_effects_total{outcome="late",tool="charge"} 0.0
 agentguard_duplicate_side_effects_total{certainty="prevented",tool="charge"} 0.0
 agentguard_duplicate_side_effects_total{certainty="possible",tool="charge"} 0.0
 agentguard_duplicate_side_effects_total{certainty="confirmed",tool="charge"} 0.0
+# HELP agentguard_side_effects_unsettled How many side effects are on record in the store of which nobody knows whether they happened?
+# TYPE agentguard_side_effects_unsettled gauge
 # HELP agentguard_plan_errors_total What is wrong with the plans that agents make?
 # TYPE agentguard_plan_errors_total counter
 agentguard_plan_errors_total{code="unknown_tool"} 0.0
@@ -272,14 +274,12 @@ agentguard_guard_errors_total{where="check memory"} 0.0
 agentguard_guard_errors_total{where="check effects"} 0.0
 agentguard_guard_errors_total{where="check budget"} 0.0
 agentguard_guard_errors_total{where="check schema"} 0.0
-# HELP agentguard_state_bytes How much memory does the state of the runs take?
+# HELP agentguard_state_bytes How much memory do results that are kept, and observed text, take?
 # TYPE agentguard_state_bytes gauge
-agentguard_state_bytes{part="events"} 0.0
 agentguard_state_bytes{part="values"} 0.0
 agentguard_state_bytes{part="observations"} 0.0
-# HELP agentguard_state_dropped_total Is a cap biting: how many pieces of state were dropped early?
+# HELP agentguard_state_dropped_total Is a cap biting: how many of them were dropped early?
 # TYPE agentguard_state_dropped_total counter
-agentguard_state_dropped_total{part="events"} 0.0
 agentguard_state_dropped_total{part="values"} 0.0
 agentguard_state_dropped_total{part="observations"} 0.0
 agentguard_state_dropped_total{part="runs"} 0.0
@@ -293,6 +293,7 @@ agentguard_label_overflow_total{metric="agentguard_executed_after_block_total"} 
 agentguard_label_overflow_total{metric="agentguard_dedup_total"} 0.0
 agentguard_label_overflow_total{metric="agentguard_side_effects_total"} 0.0
 agentguard_label_overflow_total{metric="agentguard_duplicate_side_effects_total"} 0.0
+agentguard_label_overflow_total{metric="agentguard_side_effects_unsettled"} 0.0
 agentguard_label_overflow_total{metric="agentguard_plan_errors_total"} 0.0
 agentguard_label_overflow_total{metric="agentguard_memory_writes_total"} 0.0
 agentguard_label_overflow_total{metric="agentguard_check_duration_seconds"} 0.0

@@ -220,11 +220,9 @@ def test_a_call_whose_body_did_not_run_is_saved(sink: PrometheusSink, run: RunIn
 
 def test_a_redundant_call_whose_body_ran_is_wasted(sink: PrometheusSink, run: RunInfo) -> None:
     sink.stepped(run, call(redundant=True))
-    sink.wasted(calls=2, tokens=900)
 
     assert value(sink, "agentguard_saved_calls_total") == 0
-    assert value(sink, "agentguard_wasted_calls_total") == 3
-    assert value(sink, "agentguard_wasted_tokens_total") == 900
+    assert value(sink, "agentguard_wasted_calls_total") == 1
 
 
 @pytest.mark.parametrize(
@@ -318,7 +316,7 @@ def test_every_other_counter_counts(sink: PrometheusSink, run: RunInfo) -> None:
     sink.executed_after_block("coder", "rm")
     sink.unguarded("grep")
     sink.dropped("values", 3)
-    sink.state("events", 4096)
+    sink.state("observations", 4096)
     sink.plan_error("cycle")
     sink.plan_drift(0.25)
     sink.memory_write("fact", "contradicted")
@@ -328,7 +326,7 @@ def test_every_other_counter_counts(sink: PrometheusSink, run: RunInfo) -> None:
     assert series(sink, "agentguard_executed_after_block_total") == {("coder", "rm"): 1}
     assert series(sink, "agentguard_unguarded_calls_total") == {("grep",): 1}
     assert value(sink, "agentguard_state_dropped_total", part="values") == 3
-    assert value(sink, "agentguard_state_bytes", part="events") == 4096
+    assert value(sink, "agentguard_state_bytes", part="observations") == 4096
     assert value(sink, "agentguard_plan_errors_total", code="cycle") == 1
     assert value(sink, "agentguard_plan_drift_ratio_bucket", le="0.3") == 1
     assert value(sink, "agentguard_memory_writes_total", kind="fact", verdict="contradicted") == 1
@@ -510,3 +508,23 @@ def test_a_registry_can_be_used_again_once_its_sink_is_closed() -> None:
     PrometheusSink(registry)
 
     assert registry.get_sample_value("agentguard_active_runs") == 0
+
+
+def test_what_is_looked_up_is_true_whenever_it_is_read(sink: PrometheusSink) -> None:
+    taken = iter((10, 20))
+    sink.looked_up("agentguard_state_bytes", lambda: sink.state("values", next(taken)))
+
+    assert value(sink, "agentguard_state_bytes", part="values") == 10
+    (alone,) = sink.registry.restricted_registry(["agentguard_state_bytes"]).collect()
+    assert {sample.labels["part"]: sample.value for sample in alone.samples}["values"] == 20
+
+
+def test_a_look_that_fails_leaves_the_page_whole_and_is_counted(sink: PrometheusSink) -> None:
+    def look() -> None:
+        raise RuntimeError("nothing to see")
+
+    sink.state("values", 7)
+    sink.looked_up("agentguard_state_bytes", look)
+
+    assert value(sink, "agentguard_state_bytes", part="values") == 7
+    assert value(sink, "agentguard_guard_errors_total", where="metrics") >= 1
