@@ -124,7 +124,8 @@ class Flight:
         if self._future is None:
             return _NOT_SHARED
         try:
-            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._future)), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                return await asyncio.shield(asyncio.wrap_future(self._future))
         except TimeoutError:
             return _NOT_SHARED
 

@@ -86,7 +86,8 @@ class Patience:
         if future is None:
             return default
         try:
-            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), self.timeout_s)
+            async with asyncio.timeout(self.timeout_s):
+                return await asyncio.shield(asyncio.wrap_future(future))
         except TimeoutError:
             self._was_late(future)
         except Exception as exc:

@@ -92,7 +92,8 @@ class LateExecutor:
         attempt = self._under_way()
         try:
             # Nobody can cancel the outcome: it counts as running from the start.
-            return await asyncio.wait_for(asyncio.wrap_future(attempt.outcome), self._left_s(attempt))
+            async with asyncio.timeout(self._left_s(attempt)):
+                return await asyncio.wrap_future(attempt.outcome)
         except (TimeoutError, StoreError) as exc:
             raise self._refusal(attempt, exc) from exc
 
