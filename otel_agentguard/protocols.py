@@ -103,7 +103,7 @@ class Check(Protocol):
 
 
 class Sink(Protocol):
-    """Carries what happened out of the guard.
+    """Carries what happened out of the guard; a class below this one says only what it cares for.
 
     Called outside the run's lock, from the thread of the caller. A sink must not block for long; what
     it raises is counted and swallowed.
@@ -111,31 +111,31 @@ class Sink(Protocol):
 
     def run_opened(self, run: RunInfo) -> None:
         """A run begins."""
-        ...
+        return
 
     def stepped(self, run: RunInfo, event: Event) -> None:
         """An event is over; its marks are set."""
-        ...
+        return
 
     def found(self, run: RunInfo, finding: Finding, mode: str) -> None:
         """A finding that is new on the ladder; `mode` is `enforce` or `observe`."""
-        ...
+        return
 
     def run_closed(self, run: RunInfo, outcome: str, steps: int) -> None:
         """The run is over: `completed`, `failed` or `stopped_by_guard`."""
-        ...
+        return
 
     def failed(self, where: str) -> None:
         """A part of the guard failed and was contained."""
-        ...
+        return
 
     def executed_after_block(self, agent: str, tool: str) -> None:
         """A body ran although its seam was told to refuse it."""
-        ...
+        return
 
     def timed(self, check: str, seconds: float) -> None:
         """How long one step of one check took; a sample, not every step."""
-        ...
+        return
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -15,11 +15,11 @@ from otel_agentguard.dedup.patience import Patience
 from otel_agentguard.dedup.resources import Resources
 from otel_agentguard.events import Event
 from otel_agentguard.findings import Action, Finding
-from otel_agentguard.protocols import Clock, RunInfo, Store
+from otel_agentguard.protocols import Clock, RunInfo, Sink, Store
 from otel_agentguard.values import ByteBudget
 
 
-class Dedup:
+class Dedup(Sink):
     """Answers calls from what is known, and remembers what was read; a `Sink`.
 
     Args:
@@ -95,22 +95,10 @@ class Dedup:
             if finding is not None:
                 self.marks.stopped(run, finding)
 
-    def run_opened(self, run: RunInfo) -> None:
-        """See `Sink`."""
-
     def found(self, run: RunInfo, finding: Finding, mode: str) -> None:
         """See `Sink`. A stop is marked at once, for the case that the process does not live to the run's end."""
         if self.marks is not None and mode == "enforce" and finding.action is Action.STOP:
             self.marks.stopped(run, finding)
-
-    def failed(self, where: str) -> None:
-        """See `Sink`."""
-
-    def executed_after_block(self, agent: str, tool: str) -> None:
-        """See `Sink`."""
-
-    def timed(self, check: str, seconds: float) -> None:
-        """See `Sink`."""
 
     def close(self) -> None:
         """Write what is left; waits a second at most."""

@@ -15,7 +15,7 @@ from otel_agentguard.events import Event, Handoff, Message, ModelCall, ToolCall,
 from otel_agentguard.findings import Action, CheckName, Finding, Severity
 from otel_agentguard.forks import new_lock
 from otel_agentguard.outofband import Breaker, Failed, Worker
-from otel_agentguard.protocols import Excerpt, Judge, RunInfo, Suspicion, Verdict
+from otel_agentguard.protocols import Excerpt, Judge, RunInfo, Sink, Suspicion, Verdict
 
 _NOTHING: tuple[Finding, ...] = ()
 _MAX_EXCERPTS = 16
@@ -29,7 +29,7 @@ _SEAMS = (ToolCall, ModelCall, Message, Handoff)
 Redact = Callable[[str], str]
 
 
-class JudgeDesk:
+class JudgeDesk(Sink):
     """Asks a judge about what is suspected but not proven, in a thread of its own.
 
     It is a check and a sink in one: as a sink it hears of findings outside of every lock, as a check it
@@ -159,24 +159,6 @@ class JudgeDesk:
             )
             for one in excerpts
         )
-
-    def run_opened(self, run: RunInfo) -> None:
-        """See `Sink`."""
-
-    def stepped(self, run: RunInfo, event: Event) -> None:
-        """See `Sink`."""
-
-    def run_closed(self, run: RunInfo, outcome: str, steps: int) -> None:
-        """See `Sink`."""
-
-    def failed(self, where: str) -> None:
-        """See `Sink`."""
-
-    def executed_after_block(self, agent: str, tool: str) -> None:
-        """See `Sink`."""
-
-    def timed(self, check: str, seconds: float) -> None:
-        """See `Sink`."""
 
 
 class JudgeRun:

@@ -12,9 +12,8 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, TracerProvider
 from opentelemetry.util.types import AttributeValue
 
-from otel_agentguard.events import Event
 from otel_agentguard.findings import Finding, Severity
-from otel_agentguard.protocols import RunInfo
+from otel_agentguard.protocols import RunInfo, Sink
 from otel_agentguard.semconv import (
     AGENTGUARD_ACTION,
     AGENTGUARD_EVIDENCE_STEPS,
@@ -64,7 +63,7 @@ def telling_late(late: Late) -> Context:
     return context.set_value(_LATE, late)
 
 
-class FindingEvents:
+class FindingEvents(Sink):
     """A sink that emits each finding as OpenTelemetry events.
 
     Two log events carry the context of the span that the finding is about: `agentguard.finding`, and
@@ -85,14 +84,8 @@ class FindingEvents:
         self._tracer = trace.get_tracer(INSTRUMENTATION_SCOPE, tracer_provider=tracer_provider)
         self._logger: Logger = get_logger(INSTRUMENTATION_SCOPE, logger_provider=logger_provider)
 
-    def run_opened(self, run: RunInfo) -> None:
-        """Nothing is written."""
-
-    def stepped(self, run: RunInfo, event: Event) -> None:
-        """Nothing is written."""
-
     def found(self, run: RunInfo, finding: Finding, mode: str) -> None:
-        """Write a finding."""
+        """See `Sink`."""
         told = _attributes(run, finding, mode)
         late = context.get_value(_LATE)
         if not isinstance(late, Late):
@@ -112,18 +105,6 @@ class FindingEvents:
         )
         span.add_event(EVENT_FINDING, told, timestamp=now_ns)
         span.end(now_ns)
-
-    def run_closed(self, run: RunInfo, outcome: str, steps: int) -> None:
-        """Nothing is written."""
-
-    def failed(self, where: str) -> None:
-        """Nothing is written."""
-
-    def executed_after_block(self, agent: str, tool: str) -> None:
-        """Nothing is written."""
-
-    def timed(self, check: str, seconds: float) -> None:
-        """Nothing is written."""
 
     def _emit(self, finding: Finding, told: Mapping[str, AttributeValue], about: Context) -> None:
         for name, attributes in ((EVENT_FINDING, told), (EVENT_EVALUATION_RESULT, _evaluation(finding))):
