@@ -42,7 +42,7 @@ class Scope:
         unguarded: Calls pass the guard.
         fresh: Calls are not answered from the cache.
         effects: The side effects of the run, while no guard is installed that knows them.
-        left: The run that this code began in, where that has ended meanwhile.
+        left: The run that this code began in, where that has ended meanwhile and no other was entered since.
     """
 
     run: Run | None = None

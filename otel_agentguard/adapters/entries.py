@@ -200,7 +200,7 @@ class Entered(Watch):
         elif not self._is_inner and request.is_user_turn and _is_asked_again(self.run, request):
             take_turn(guard, around, Turn(trigger=Trigger.USER, text=request.user_text))
         agent = request.agent or around.agent or self.run.info.agent
-        self._scope = replace(around, run=self.run, run_id=self.run.run_id, agent=agent)
+        self._scope = replace(around, run=self.run, run_id=self.run.run_id, agent=agent, left=None)
         self._token: Token[Context] | None = None
         self._began_ns = time.time_ns()
         ctx = context.get_current()
@@ -344,7 +344,7 @@ def take_users_turn(guard: Guard, run: Run, around: Scope, request: EntryRequest
         return run
     if run.stopped is not None:
         run = guard.implicit.renew(run)
-    here = replace(around, run=run, run_id=run.run_id, agent=request.agent)
+    here = replace(around, run=run, run_id=run.run_id, agent=request.agent, left=None)
     take_turn(guard, here, Turn(trigger=Trigger.USER, text=request.user_text))
     return run
 

@@ -198,6 +198,10 @@ class TalkSeam:
         await self.models.ask_async(step)
         try:
             result = await body(step.hints())
+        except Exception as exc:
+            step.took_error(exc)
+            self.models.settle(step, await step.after_async(step.event), exc)
+            raise
         except BaseException as exc:
             step.took_error(exc)
             self.models.settle(step, step.after(step.event), exc)
@@ -252,7 +256,9 @@ class TalkSeam:
         talk.user_messages = request.user_messages
         agent = here.agent or run.info.agent
         for told in _news(talk, request):
-            self._completed(guard, run, agent, told, *talk.pending.pop(told.call_id))
+            pending = talk.pending.pop(told.call_id, None)
+            if pending is not None:  # another thread may bring the same history
+                self._completed(guard, run, agent, told, *pending)
         request.run = run
         return request, talk
 

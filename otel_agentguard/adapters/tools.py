@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import Token
+from dataclasses import replace
 from typing import Generic, Self, TypeVar, cast
 
 from opentelemetry import context
@@ -42,7 +43,7 @@ R = TypeVar("R")
 
 _MAX_PLANS = 4096
 _plans: dict[str, ToolPlan] = {}
-_NOTHING: frozenset[str] = frozenset()
+_NO_NAMES: frozenset[str] = frozenset()
 _EFFECT_NAMES = {effect: effect.value for effect in Effect}
 
 
@@ -173,6 +174,7 @@ class FrameworkCall(HandedOn):
         run = here.run
         if run is None and request.conversation is not None:
             run = guard.implicit.of_conversation(request.conversation)
+            here = replace(here, left=None)
         super().__init__(guard, here, run=run, around=around)
         if request.agent is not None:
             self.agent = request.agent
@@ -411,7 +413,7 @@ def event_of(guard: Guard, agent: str, request: ToolRequest, declaration: ToolDe
             if request.arguments is None:
                 call.arguments = call.fingerprint = None
             return call
-    ignore = frozenset(settings.ignore) if settings is not None else _NOTHING
+    ignore = frozenset(settings.ignore) if settings is not None else _NO_NAMES
     return ToolCall(
         agent=agent,
         at_s=guard.engine.now_s(),

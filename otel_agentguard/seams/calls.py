@@ -35,7 +35,7 @@ from otel_agentguard.semconv import (
 from otel_agentguard.shown import error_text
 
 _MAX_AGENTS = 256
-_NOTHING: ToolSettings = ToolSettings()
+_NO_SETTINGS: ToolSettings = ToolSettings()
 
 
 class ToolPlan:
@@ -69,7 +69,7 @@ class ToolPlan:
     )
 
     def __init__(self, guard: Guard, declaration: ToolDeclaration, passing: Callable[..., Any]) -> None:
-        own = guard.settings.tools.get(declaration.name, _NOTHING)
+        own = guard.settings.tools.get(declaration.name, _NO_SETTINGS)
         self.guard = guard
         self.declaration = declaration
         self.effect = own.effect or declaration.effect

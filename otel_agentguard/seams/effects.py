@@ -77,7 +77,9 @@ async def caused_async(step: ToolStep, args: tuple[Any, ...], kwargs: Mapping[st
         executor = await step.guard.executor_async()
         answer = await executor.run_async(call, effect.body_async, tx=effect.transaction(), enforce=step.enforce)
     except BaseException as exc:
-        return await effect.unrecorded_async() if effect.runs_all_the_same(exc) else effect.raised(exc)
+        if effect.runs_all_the_same(exc):
+            return await effect.unrecorded_async()
+        return await effect.raised_async(exc)
     finally:
         _under_way.reset(token)
     return await step.finish_async(effect.answered(answer))
@@ -231,26 +233,37 @@ class _Effect:
 
     def raised(self, error: BaseException) -> Any:
         """Account for a call that ends in an error; raises it, or gives the text of a refusal taken inline."""
+        if self._is_outcome(error):
+            self._step.fail(error)
+            raise error
+        return self._did_not_happen(error)
+
+    async def raised_async(self, error: BaseException) -> Any:
+        """`raised` for a coroutine function."""
+        if self._is_outcome(error) and isinstance(error, Exception):
+            await self._step.fail_async(error)
+            raise error
+        return self.raised(error)
+
+    def _is_outcome(self, error: BaseException) -> bool:
+        """Whether an error is what the call came to, now or, as the ledger tells again, for good."""
+        if self._ran or self._refusal is not None:
+            return self._ran
+        if not isinstance(error, Exception) or isinstance(error, AgentGuardError):
+            return False
+        self._step.call.served_from = "replay"
+        return True
+
+    def _did_not_happen(self, error: BaseException) -> Any:
         step = self._step
-        if self._refusal is not None:
-            step.refused_late()
-            return step.refused(self._refusal)
-        if self._ran:
-            step.fail(error)
+        if self._refusal is None and not isinstance(error, Exception):
+            step.withdraw(step.call, error)
             raise error
-        if not isinstance(error, Exception):
-            step.fail(error)
-            raise error
-        if isinstance(error, AgentGuardError):
-            step.refused_late()
-            finding = getattr(error, "finding", None)
-            if finding is not None:
-                step.report(finding)
-            return step.refused(error)
-        # A failure for good, told again from the ledger.
-        step.call.served_from = "replay"
-        step.fail(error)
-        raise error
+        step.refused_late()
+        finding = getattr(error, "finding", None)
+        if self._refusal is None and finding is not None:
+            step.report(finding)
+        return step.refused(self._refusal or error)
 
     def _begin(self, key: str) -> None:
         """Take the last look; from here on the span tells the key, also of a call whose outcome nobody will know."""

@@ -403,6 +403,7 @@ class RunHandle:
             agent=self._agent or (around.agent if self._same_run else None),
             run_id=self._run.run_id,
             explicit=True if not self._same_run else around.explicit,
+            left=None,
         )
 
     def _opened(self, guard: Guard, parent: Run | None) -> Callable[[], Run]:

@@ -111,7 +111,8 @@ class AgentGuardSpanProcessor(SpanProcessor):
                         self._take(guard, span, attributes, there)
                         break
             parent = span.parent
-            if parent is None or parent.is_remote:
+            # Below a caller's span each of our calls is without a parent here; the request has other calls to come.
+            if parent is None or (parent.is_remote and not is_own):
                 self._root_ended(guard, own.trace_id, span)
         except Exception as exc:
             guard.engine.failed("span processor", exc)

@@ -27,7 +27,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from otel_agentguard import RunAborted, run
+from otel_agentguard import Effect, RunAborted, run
+from otel_agentguard import tool as declared
 from otel_agentguard.adapters.langchain.graph import GraphRunAborted
 from otel_agentguard.events import Handoff, Message, ModelCall, Outcome, ToolCall
 from otel_agentguard.findings import Kind
@@ -288,3 +289,38 @@ def test_what_an_invoked_graph_answers_is_told_where_its_state_is_given_back(
 
     told = [event.text for event in sink.events if isinstance(event, Message)]
     assert told == ([] if options.get("stream_mode") == "updates" else ["here"])
+
+
+def test_a_worker_begun_in_a_run_serves_each_conversation_after_it_with_effects_of_its_own(
+    installing: Installing,
+) -> None:
+    installing()
+    sent: list[str] = []
+
+    @declared(effect=Effect.SIDE_EFFECT)
+    async def mail(to: str, *, idempotency_key: str) -> str:
+        sent.append(to)
+        return "sent"
+
+    async def send(state: MessagesState) -> dict[str, Any]:
+        return {"messages": [AIMessage(await mail("customer"))]}
+
+    made = StateGraph(MessagesState)
+    made.add_node("send", send)
+    made.add_edge(START, "send")
+    sending = made.compile()
+    left = asyncio.Event()
+
+    async def worker() -> None:
+        await left.wait()
+        for thread in ("a", "b"):
+            await sending.ainvoke(ASKED, {"configurable": {"thread_id": thread}})
+
+    async def main() -> None:
+        async with run("start"):
+            task = asyncio.create_task(worker())
+        left.set()
+        await task
+
+    asyncio.run(main())
+    assert len(sent) == 2

@@ -23,6 +23,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from otel_agentguard import Effect, RunAborted, run, tool
+from otel_agentguard.adapters.talk import Asked, TalkAnswer, TalkRequest, TalkSeam, Told
 from otel_agentguard.events import ModelCall, ToolCall, Turn
 from otel_agentguard.testing import RecordingSink
 
@@ -332,3 +333,36 @@ def test_of_requests_that_are_not_sampled_only_few_are_known(
             loop(model.play(f"unsampled-{number}", saying("done")), said("go"), plain)
 
     assert len(guard.engine.runs()) <= 3
+
+
+@pytest.mark.usefixtures("hurried")
+def test_of_requests_that_bring_the_same_results_at_once_none_passes_a_stopped_run(
+    installing: Installing, sink: RecordingSink
+) -> None:
+    installing(budget={"model_calls": 1})
+    seam = TalkSeam("client")
+    made: list[str] = []
+
+    def read(answer: str) -> TalkAnswer:
+        return TalkAnswer(content=answer, asked=[Asked(one, "look", {"q": one}) for one in answer.split()])
+
+    for number in range(20):
+        ids = [f"{number}-{place}" for place in range(8)]
+        first = TalkRequest(model="m", messages=[number], ends_with_user=True, user_messages=1)
+        seam.call(lambda first=first: first, read, lambda _, ids=ids: " ".join(ids))
+        start = threading.Barrier(4)
+
+        def go_on(ids: list[str] = ids, start: threading.Barrier = start) -> None:
+            start.wait()
+            told = TalkRequest(model="m", messages=ids, results=lambda: [Told(one, f"r {one}") for one in ids])
+            with contextlib.suppress(RunAborted):
+                seam.call(lambda: told, read, lambda _: made.append("made") or "done")
+
+        threads = [threading.Thread(target=go_on) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    assert made == []
+    assert "adapter" not in sink.failures

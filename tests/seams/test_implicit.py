@@ -15,6 +15,7 @@ from opentelemetry import context, trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from seams.conftest import Spans
 
 from otel_agentguard import AgentGuard, CallBlocked, RunAborted, agent, message, run, tool
 from otel_agentguard.current import ImplicitRuns
@@ -192,6 +193,16 @@ def test_of_traces_that_are_not_recorded_only_those_touched_latest_are_known() -
     assert implicit.current(unrecorded(0)) is first
     assert not first.closed
     assert implicit.current(unrecorded(4_999)).run_id in {run.run_id for run in engine.runs()}
+
+
+def test_calls_below_a_remote_caller_are_one_run(guard: AgentGuard, spans: Spans) -> None:
+    remote = trace.SpanContext(trace_id=7, span_id=8, is_remote=True, trace_flags=trace.TraceFlags(1))
+    token = context.attach(trace.set_span_in_context(trace.NonRecordingSpan(remote)))
+
+    found = outcomes(8)
+    context.detach(token)
+
+    assert found[-1] == "RunAborted"
 
 
 def test_a_trace_that_is_not_recorded_is_one_run_all_the_same(guard: AgentGuard) -> None:

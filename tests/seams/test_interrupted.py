@@ -15,6 +15,7 @@ from opentelemetry import trace
 from otel_agentguard import AgentGuard, Effect, Limits, RunAborted, run, tool
 from otel_agentguard.adapters.contract import TEXTS, ModelAnswer, ModelRequest, ToolRequest
 from otel_agentguard.adapters.models import ModelSeam
+from otel_agentguard.adapters.talk import TalkAnswer, TalkRequest, TalkSeam
 from otel_agentguard.adapters.tools import ToolSeam
 from otel_agentguard.events import Event, Outcome, ToolCall
 from otel_agentguard.findings import Action, Finding, Kind, Severity
@@ -78,7 +79,14 @@ def model_of_a_framework(body: Body) -> Call:
     )
 
 
-KINDS = [declared, streamed, side_effect, tool_of_a_framework, model_of_a_framework]
+def model_of_a_client(body: Body) -> Call:
+    seam = TalkSeam("client")
+    return lambda: seam.call_async(
+        lambda: TalkRequest(model="m", messages=["same"]), lambda answer: TalkAnswer(content=answer), lambda _: body()
+    )
+
+
+KINDS = [declared, streamed, side_effect, tool_of_a_framework, model_of_a_framework, model_of_a_client]
 
 
 @pytest.mark.parametrize("make", KINDS, ids=lambda make: make.__name__)
@@ -201,3 +209,41 @@ async def test_nobody_is_asked_about_a_call_that_was_cancelled(
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+
+
+async def fails() -> str:
+    raise ConnectionError
+
+
+@pytest.mark.parametrize("make", KINDS, ids=lambda make: make.__name__)
+async def test_a_callback_about_a_call_that_failed_is_awaited_where_the_call_was_made(
+    installing: Callable[..., AgentGuard], make: Callable[[Body], Call]
+) -> None:
+    asked_in: list[object] = []
+
+    async def asked(finding: Finding, proposed: Action) -> None:
+        await asyncio.sleep(0)
+        asked_in.append(asyncio.current_task())
+
+    installing(checks=[AlwaysFinds()], on_finding=asked)
+
+    async with run("r"):
+        with pytest.raises(ConnectionError):
+            await make(fails)()
+
+    assert set(asked_in) == {asyncio.current_task()}
+
+
+async def test_an_effect_whose_caller_gives_up_while_the_ledger_opens_was_not_executed(
+    installing: Callable[..., AgentGuard], sink: RecordingSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guard = installing().guard
+    assert guard is not None
+    monkeypatch.setattr(guard, "executor_async", asyncio.Event().wait)
+
+    async with run("r"):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.02):
+                await side_effect(answers)()
+
+    assert [event.outcome for event in sink.events if isinstance(event, ToolCall)] == [Outcome.NOT_EXECUTED]

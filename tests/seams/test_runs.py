@@ -425,17 +425,26 @@ async def test_a_task_that_outlives_its_run_does_no_side_effect_of_that_run_agai
 
 async def test_a_run_begun_in_a_task_that_outlives_its_run_is_a_new_one(guard: AgentGuard) -> None:
     left = asyncio.Event()
+    sent: list[str] = []
 
-    async def late() -> str:
+    @tool(effect=Effect.SIDE_EFFECT)
+    async def mail(to: str, *, idempotency_key: str) -> None:
+        sent.append(to)
+
+    async def late() -> None:
         await left.wait()
-        async with run() as inner:
-            return inner.run_id
+        for customer in (None, "b", "c"):
+            async with run(customer) as inner:
+                await mail("customer")
+                assert inner.run_id != "a"
 
-    async with run("r"):
+    async with run("a"):
         task = asyncio.create_task(late())
+        await mail("customer")
     left.set()
+    await task
 
-    assert await task != "r"
+    assert len(sent) == 4
 
 
 def test_tools_that_are_not_declared_are_refused() -> None:
