@@ -492,7 +492,7 @@ def _keep_effects(made: AgentGuard, guard: Guard, counting: PrometheusSink) -> N
         failed=lambda exc: made.engine.failed("store", exc),
     )
     unsettled = Unsettled(guard.effects, counting.unsettled, failed=made.engine.failed)
-    counting.looked_up(SIDE_EFFECTS_UNSETTLED, unsettled.look)
+    counting.looked_up(SIDE_EFFECTS_UNSETTLED, unsettled.look, ask=unsettled.ask)
     made.undo(guard.effects.close, unsettled.close)
     if not in_memory:
         with suppress(StoreError):  # counted by then
