@@ -484,15 +484,17 @@ def _keep_effects(made: AgentGuard, guard: Guard, counting: PrometheusSink) -> N
     from otel_agentguard.stores import open_ledger
 
     url = made.settings.store
+    in_memory = url.startswith("memory:")
     guard.effects = LateExecutor(
         url.partition("://")[0],
         lambda: EffectExecutor(open_ledger(url), observer=EffectReports(guard)),
+        at_once=in_memory,
         failed=lambda exc: made.engine.failed("store", exc),
     )
     unsettled = Unsettled(guard.effects, counting.unsettled, failed=made.engine.failed)
-    counting.looked_up(SIDE_EFFECTS_UNSETTLED, unsettled.look)
+    counting.looked_up(SIDE_EFFECTS_UNSETTLED, unsettled.look, ask=unsettled.ask)
     made.undo(guard.effects.close, unsettled.close)
-    if not url.startswith("memory:"):
+    if not in_memory:
         with suppress(StoreError):  # counted by then
             guard.executor()
 

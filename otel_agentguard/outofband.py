@@ -55,17 +55,15 @@ class Worker:
         """Have a job done later.
 
         Returns:
-            False where too many are waiting, or the worker is closed; the job is dropped then.
+            False where too many are waiting, the worker is closed, or no thread can be started; the job is
+            dropped then.
         """
         if self._pid != os.getpid():
             self._reset()
         with self._changed:
-            if self._closed or len(self._jobs) >= self._most_waiting:
+            if self._closed or len(self._jobs) >= self._most_waiting or not self._has_thread():
                 return False
             self._jobs.append(job)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name=f"agentguard-{self._name}", daemon=True)
-                self._thread.start()
             self._changed.notify_all()
             return True
 
@@ -92,6 +90,16 @@ class Worker:
         self._thread = None
         self._busy = False
         self._closed = False
+
+    def _has_thread(self) -> bool:
+        if self._thread is None:
+            thread = threading.Thread(target=self._work, name=f"agentguard-{self._name}", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                return False
+            self._thread = thread
+        return True
 
     def _work(self) -> None:
         while (job := self._next()) is not None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,21 @@ def hurried() -> Iterator[None]:
     sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(before)
+
+
+@pytest.fixture
+def no_threads() -> Iterator[Callable[[], None]]:
+    """The guard can start no thread, as at the limit or at the exit of the interpreter, until this is called."""
+    start = threading.Thread.start
+
+    def limited(thread: threading.Thread) -> None:
+        if thread.name.startswith("agentguard"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading.Thread, "start", limited)
+        yield patch.undo
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -75,6 +76,29 @@ def test_no_thread_is_started_before_there_is_work() -> None:
     Worker("unused")
 
     assert not any(thread.name == "agentguard-unused" for thread in threading.enumerate())
+
+
+def test_a_job_is_not_taken_where_no_thread_can_be_started_and_the_next_one_is(no_threads: Callable[[], None]) -> None:
+    worker = Worker("test")
+    done: list[int] = []
+
+    refused = [worker.submit(lambda: done.append(1)) for _ in range(2)]
+    no_threads()
+    taken = worker.submit(lambda: done.append(2))
+
+    assert (refused, taken) == ([False, False], True)
+    assert worker.idle()
+    assert done == [2]
+    worker.close()
+
+
+def test_a_worker_that_could_start_no_thread_can_be_closed(no_threads: Callable[[], None]) -> None:
+    worker = Worker("test")
+    worker.submit(lambda: None)
+
+    worker.close()
+
+    assert worker.idle()
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")

@@ -30,8 +30,8 @@ class Patience:
 
     A question is asked in that thread and given up after `timeout_s`. A store that failed or was late is
     left alone for a second, then for twice as long each time, at most a minute: questions are then not
-    asked at all, and what is to be written waits in a bounded queue. Thread safe; a forked child has a
-    thread of its own.
+    asked at all, and what is to be written waits in a bounded queue. A thread that cannot be started counts
+    as a failure, and what was to be done is dropped. Thread safe; a forked child has a thread of its own.
 
     Args:
         failed: Told of every failure, in whatever thread it is noticed; says and counts it.
@@ -96,15 +96,11 @@ class Patience:
 
     def later(self, work: Callable[[], object]) -> bool:
         """Have something done when there is time; False where too much waits already, or nothing is taken any more."""
-        if self._pid != os.getpid():
-            self._begin()
+        if self._put(work, None):
+            return True
         with self._lock:
-            if self._closed or len(self._jobs) >= MAX_PENDING:
-                self.dropped += 1
-                return False
-            self._jobs.append((work, None))
-            self._wake()
-        return True
+            self.dropped += 1
+        return False
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until nothing is left to do; False where that took too long."""
@@ -122,18 +118,25 @@ class Patience:
         return self.flush(timeout_s)
 
     def _put_question(self, work: Callable[[], T]) -> Future[T] | None:
+        future: Future[T] = Future()
+        return future if self._put(work, future) else None
+
+    def _put(self, work: Callable[[], T], future: Future[T] | None) -> bool:
+        """Put in line; questions, which have a future, ahead of what only needs to be written some time."""
         if self._pid != os.getpid():
             self._begin()
-        if self.is_resting:
-            return None
-        future: Future[T] = Future()
-        with self._lock:
-            if self._closed:
-                return None
-            # Ahead of what only needs to be written some time.
-            self._jobs.appendleft((work, future))  # type: ignore[arg-type]
-            self._wake()
-        return future
+        try:
+            with self._lock:
+                if self._closed or (self.is_resting if future is not None else len(self._jobs) >= MAX_PENDING):
+                    return False
+                self._see_to_thread()
+                put = self._jobs.append if future is None else self._jobs.appendleft
+                put((work, future))  # type: ignore[arg-type]
+                self._lock.notify_all()
+        except RuntimeError as exc:
+            self._fail(StoreError(f"the store is not asked: {exc}"))
+            return False
+        return True
 
     def _was_late(self, future: Future[T]) -> None:
         future.cancel()
@@ -146,13 +149,13 @@ class Patience:
                 self._rest_s = min(self._rest_s * 2, _LONGEST_REST_S)
         self._failed(exc)
 
-    def _wake(self) -> None:
+    def _see_to_thread(self) -> None:
         if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._work, name="agentguard-store", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._work, name="agentguard-store", daemon=True)
+            thread.start()
+            self._thread = thread
             atexit.unregister(self.close)
             atexit.register(self.close)
-        self._lock.notify_all()
 
     def _work(self) -> None:
         while (job := self._next()) is not None:

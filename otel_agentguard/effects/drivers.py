@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar, assert_never
+from typing import Any, Generic, TypeVar, assert_never
 
 T = TypeVar("T")
 
@@ -157,7 +157,9 @@ async def _do_async(step: Step, threads: StoreThreads) -> Any:
 class StoreThreads:
     """The few threads in which async callers wait for a store.
 
-    They are not the event loop's own: those may all be held by tools that wait for one another.
+    They are not the event loop's own: those may all be held by tools that wait for one another. Where no
+    thread can be started, at the exit of the interpreter say, the caller does the work: what was done
+    must be recorded, and that its event loop stands still for a moment is the smaller harm.
     """
 
     def __init__(self, *, max_threads: int = 4) -> None:
@@ -171,11 +173,16 @@ class StoreThreads:
         return _uncancelled(self._submit(work))
 
     def _submit(self, work: Callable[[], T]) -> Future[T]:
-        with self._lock:
-            if self._pool is None or self._pid != os.getpid():
-                self._pool = ThreadPoolExecutor(self._max_threads, thread_name_prefix="agentguard-store")
-                self._pid = os.getpid()
-            return self._pool.submit(work)
+        job = _Job(work)
+        try:
+            with self._lock:
+                if self._pool is None or self._pid != os.getpid():
+                    self._pool = ThreadPoolExecutor(self._max_threads, thread_name_prefix="agentguard-store")
+                    self._pid = os.getpid()
+                self._pool.submit(job.do)
+        except RuntimeError:
+            job.do()
+        return job.outcome
 
     def renew_lock(self) -> None:
         """After a fork, in the child: another thread of the parent may have held the lock."""
@@ -187,6 +194,26 @@ class StoreThreads:
             pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown(wait=False)
+
+
+class _Job(Generic[T]):
+    """Work that is done once: a pool that can start no thread raises, and may have put it in line all the same."""
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self.outcome: Future[T] = Future()
+        self.outcome.set_running_or_notify_cancel()
+        self._work = work
+        self._taken = threading.Lock()
+
+    def do(self) -> None:
+        if not self._taken.acquire(blocking=False):
+            return
+        try:
+            answer = self._work()
+        except BaseException as exc:
+            self.outcome.set_exception(exc)
+        else:
+            self.outcome.set_result(answer)
 
 
 async def _uncancelled(future: Future[T]) -> T:

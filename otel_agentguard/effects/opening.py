@@ -38,12 +38,15 @@ class LateExecutor:
     """Opens an executor whose store may be down, or may take a connection and never answer.
 
     An attempt is made in a thread of its own, one for all who ask, and nobody waits for it longer than
-    `patience_s`; it goes on after that. A store that failed is left alone for a second, then for twice as
-    long each time, at most 15 s: whoever asks then is refused at once. Any thread or event loop may ask.
+    `patience_s`; it goes on after that. A store that failed, or for which no thread can be started, is left
+    alone for a second, then for twice as long each time, at most 15 s: whoever asks then is refused at once.
+    Any thread or event loop may ask.
 
     Args:
         store: What kind of store it is, for messages.
         opened: Opens it; may block.
+        at_once: It opens without waiting for anything, so that whoever asks first opens it. That needs no
+            thread, and at the exit of the interpreter none can be started (from Python 3.12 on).
         failed: Told of each attempt that failed or is late.
         patience_s: How long a caller waits, seconds.
         breaker: When a store that failed is tried again.
@@ -54,12 +57,14 @@ class LateExecutor:
         store: str,
         opened: Callable[[], EffectExecutor],
         *,
+        at_once: bool = False,
         failed: Callable[[StoreError], object] = lambda _: None,
         patience_s: float = PATIENCE_S,
         breaker: Breaker | None = None,
     ) -> None:
         self._store = store
         self._opened = opened
+        self._at_once = at_once
         self._failed = failed
         self._patience_s = patience_s
         self._breaker = breaker or Breaker(failures=1, pause_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
@@ -128,15 +133,23 @@ class LateExecutor:
                 )
             attempt = self._attempt = _Attempt(time.monotonic() + self._patience_s)
             attempt.outcome.set_running_or_notify_cancel()
-        threading.Thread(target=self._try, args=(attempt,), name="agentguard-ledger", daemon=True).start()
+        if self._at_once:
+            self._try(attempt)
+            return attempt
+        try:
+            threading.Thread(target=self._try, args=(attempt,), name="agentguard-ledger", daemon=True).start()
+        except Exception as exc:
+            self._gave_up(attempt, StoreError(f"the store ({self._store}) cannot be opened: {exc}"))
         return attempt
 
     def _try(self, attempt: _Attempt) -> None:
         try:
             executor = self._opened()
-        except Exception as exc:
+        except BaseException as exc:
             self._gave_up(attempt, exc if isinstance(exc, AgentGuardError) else StoreError(f"{self._store}: {exc!r}"))
-            return
+            if isinstance(exc, Exception):
+                return
+            raise
         with self._lock:
             self._executor = executor
             closed = self._closed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from otel_agentguard.effects.opening import LateExecutor
 from otel_agentguard.outofband import Failed, Worker
@@ -18,11 +18,11 @@ class Unsettled:
     """Asks the ledger for its unknown effects when somebody reads the metrics, in a thread and now and then.
 
     Whoever reads waits for half a second at most, and sees what is known by then: while the store is down,
-    what it said last. Thread safe.
+    what it said last. Where nobody may wait, it is only asked, and the answer is told when it comes. Thread safe.
 
     Args:
         late: Where the ledger is.
-        tell: Told the count of each tool that has any, or had some.
+        tell: Told the counts of all tools that have any, in one thread.
         failed: Told what the ledger raised.
         every_s: How old a count may be, seconds.
         wait_s: How long a reader waits, seconds.
@@ -32,7 +32,7 @@ class Unsettled:
     def __init__(
         self,
         late: LateExecutor,
-        tell: Callable[[str, int], object],
+        tell: Callable[[Mapping[str, int]], object],
         *,
         failed: Failed | None = None,
         every_s: float = _EVERY_S,
@@ -48,16 +48,19 @@ class Unsettled:
         self._answered = threading.Event()
         self._answered.set()
         self._asked_s: float | None = None
-        self._tools: set[str] = set()
 
     def look(self) -> None:
-        """Tell how many there are, where that is not known from just now."""
+        """Tell how many there are, where that is not known from just now; waits for the answer."""
+        self.ask()
+        self._answered.wait(self._wait_s)
+
+    def ask(self) -> None:
+        """The same without waiting."""
         if self._is_due():
             self._asked_s = self._now_s()
             self._answered.clear()
-            if not self._worker.submit(self._ask):
+            if not self._worker.submit(self._question):
                 self._answered.set()
-        self._answered.wait(self._wait_s)
 
     def close(self) -> None:
         """Ask nothing more."""
@@ -70,11 +73,8 @@ class Unsettled:
         most_s = self._every_s if self._answered.is_set() else _GIVEN_UP_S
         return self._now_s() - self._asked_s >= most_s
 
-    def _ask(self) -> None:
+    def _question(self) -> None:
         try:
-            counts = self._late.ready().ledger.unsettled()
-            for tool in self._tools.union(counts):
-                self._tell(tool, counts.get(tool, 0))
-            self._tools.update(counts)
+            self._tell(self._late.ready().ledger.unsettled())
         finally:
             self._answered.set()

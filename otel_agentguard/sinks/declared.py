@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
+from prometheus_client.metrics import MetricWrapperBase
 
 from otel_agentguard.errors import ConfigError
 from otel_agentguard.semconv import LABEL_OVERFLOW_TOTAL, METRICS, MetricSpec
@@ -18,8 +19,8 @@ Labels = tuple[str, ...]
 Born = Callable[[Labels], None]
 
 
-class LookedUpCounter(Counter):
-    """A counter that is brought up to date before it is read, where `look` is set."""
+class _LookedUp(MetricWrapperBase):
+    """A metric that is brought up to date before it is read, where `look` is set."""
 
     look: Callable[[], object] | None = None
 
@@ -30,16 +31,12 @@ class LookedUpCounter(Counter):
         return super().collect()
 
 
-class LookedUpGauge(Gauge):
-    """A gauge that is brought up to date before it is read, where `look` is set."""
+class LookedUpCounter(_LookedUp, Counter):
+    """A counter that can be looked up."""
 
-    look: Callable[[], object] | None = None
 
-    def collect(self) -> Iterable[Metric]:
-        """Its samples as they are now."""
-        if self.look is not None:
-            self.look()
-        return super().collect()
+class LookedUpGauge(_LookedUp, Gauge):
+    """A gauge that can be looked up."""
 
 
 class Declared:

@@ -153,8 +153,13 @@ class OtlpMetricsBridge:
             self._fail(str(exc) or type(exc).__name__)
 
     def _run_thread(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="agentguard-otlp-metrics", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, name="agentguard-otlp-metrics", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as exc:
+            self._fail(str(exc))
+            return
+        self._thread = thread
 
     def _run(self) -> None:
         while not self._stop.wait(self._interval_s):

@@ -13,11 +13,12 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import product
 from typing import Final
 
 from opentelemetry import trace
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Gauge
 
 from otel_agentguard import semconv
 from otel_agentguard.events import (
@@ -109,6 +110,7 @@ class PrometheusSink:
         self._durations = declared.histogram(semconv.CHECK_DURATION_SECONDS)
         self._state = declared.gauge(semconv.STATE_BYTES)
         self._unsettled = declared.gauge(semconv.SIDE_EFFECTS_UNSETTLED)
+        self._with_unsettled: set[Gauge] = set()
         self._active = declared.gauges[semconv.ACTIVE_RUNS]
         self._saved_calls = declared.counters[semconv.SAVED_CALLS_TOTAL]
         self._saved_seconds = declared.counters[semconv.SAVED_SECONDS_TOTAL]
@@ -124,17 +126,19 @@ class PrometheusSink:
         """Take the metrics out of the registry again; what is counted afterwards shows nowhere."""
         self._declared.withdraw()
 
-    def looked_up(self, metric: str, look: Callable[[], object]) -> None:
+    def looked_up(self, metric: str, look: Callable[[], object], *, ask: Callable[[], object] | None = None) -> None:
         """Have a gauge or counter brought up to date before it is read.
 
         In multiprocess mode, where pages are made of files, it is done when a run ends, once a second at most.
 
         Args:
             metric: Its name.
-            look: Sets it; called in any thread. It may wait for a moment, since whoever reads the metrics waits too.
+            look: Sets it; called in any thread.
+            ask: What is called when a run ends, which must wait for nothing. Only where this is given may `look`
+                wait for a moment, as whoever reads the metrics waits too.
         """
 
-        def contained() -> None:
+        def contained(look: Callable[[], object]) -> None:
             try:
                 look()
             except Exception:
@@ -142,8 +146,8 @@ class PrometheusSink:
                 self.failed("metrics")
 
         declared = self._declared
-        (declared.gauges.get(metric) or declared.counters[metric]).look = contained
-        self._looks.append(contained)
+        (declared.gauges.get(metric) or declared.counters[metric]).look = partial(contained, look)
+        self._looks.append(partial(contained, ask or look))
 
     def run_opened(self, run: RunInfo) -> None:
         """See `Sink`."""
@@ -235,9 +239,19 @@ class PrometheusSink:
         """Count what became of a side effect, one of `semconv.SIDE_EFFECT_OUTCOMES`."""
         self._effects.at(tool, outcome).inc(1, self._exemplar())
 
-    def unsettled(self, tool: str, count: int) -> None:
-        """Say how many side effects of a tool have an outcome that nobody knows."""
-        self._unsettled.at(tool).set(count)
+    def unsettled(self, counts: Mapping[str, int]) -> None:
+        """Say how many side effects have an outcome that nobody knows; one thread at a time does.
+
+        Args:
+            counts: By tool. A tool that is not among them has none any more.
+        """
+        sums = dict.fromkeys(self._with_unsettled, 0)
+        for tool, count in counts.items():
+            series = self._unsettled.at(tool)
+            sums[series] = sums.get(series, 0) + count
+        self._with_unsettled.update(sums)
+        for series, count in sums.items():
+            series.set(count)
 
     def duplicate_side_effect(self, tool: str, certainty: str) -> None:
         """Count a duplicate that was `prevented`, is `possible` or is `confirmed`."""

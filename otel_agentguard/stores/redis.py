@@ -42,6 +42,7 @@ _PREFIX = "agentguard:{ledger}:"
 _INDEX = f"{_PREFIX}index"
 _UNSETTLED = f"{_PREFIX}unsettled"
 
+_NOT_RENEWED = "a lease is not renewed, others may take this process for dead: %s"
 _REQUEST_FIELDS = tuple(field.name for field in fields(ClaimRequest))
 
 _NOW = """
@@ -371,8 +372,13 @@ class RedisLedger(MachineLedger):
         self._running[owner] = key
         if self._pulse is None or not self._pulse.is_alive():
             self._closed.clear()
-            self._pulse = threading.Thread(target=self._beat, name="agentguard-lease", daemon=True)
-            self._pulse.start()
+            pulse = threading.Thread(target=self._beat, name="agentguard-lease", daemon=True)
+            try:
+                pulse.start()
+            except RuntimeError as exc:
+                _logger.warning(_NOT_RENEWED, exc)
+                return
+            self._pulse = pulse
 
     def _beat(self) -> None:
         while not self._closed.wait(self._lease_s / 3):
@@ -387,7 +393,7 @@ class RedisLedger(MachineLedger):
             try:
                 self._run_beat([_record(key)], [owner, self._lease_s])
             except StoreError as exc:
-                _logger.warning("a lease is not renewed, others may take this process for dead: %s", exc)
+                _logger.warning(_NOT_RENEWED, exc)
                 return
 
     def close(self) -> None:

@@ -120,6 +120,28 @@ def test_a_store_that_was_late_is_left_alone_and_asked_again_after_a_while() -> 
     assert patience.ask(lambda: "again", "default") == "again"
 
 
+def test_where_no_thread_can_be_started_nothing_is_asked_and_nothing_is_left_behind(
+    no_threads: Callable[[], None],
+) -> None:
+    clock, done = ManualClock(), list[int]()
+    failures: list[BaseException] = []
+    patience = Patience(failures.append, now_s=clock)
+
+    answers = [patience.ask(lambda: "answer", "default"), asyncio.run(patience.ask_async(lambda: "answer", "default"))]
+    taken = patience.later(lambda: done.append(1))
+    flushed = patience.flush(0)
+    no_threads()
+    clock.advance(1.1)
+
+    assert answers == ["default", "default"]
+    assert (taken, patience.dropped, flushed) == (False, 1, True)
+    assert {str(exc) for exc in failures} == {"the store is not asked: can't start new thread"}
+    assert patience.ask(lambda: "back", "default") == "back"
+    assert patience.later(lambda: done.append(2))
+    assert patience.close()
+    assert done == [2]
+
+
 def test_coroutines_wait_without_holding_up_the_loop(hanging: Hanging) -> None:
     patience = Patience(lambda exc: None, timeout_s=0.2)
     ticks = 0

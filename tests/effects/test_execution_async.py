@@ -110,6 +110,32 @@ def test_the_store_is_asked_in_a_thread_while_the_loop_goes_on(here: Setup) -> N
     assert len(ticks) > 5
 
 
+def test_where_no_thread_can_be_started_the_caller_asks_the_store(here: Setup, no_threads: Callable[[], None]) -> None:
+    answer = asyncio.run(here.charge())
+
+    assert (answer.value, here.state()) == ("receipt 1", State.SUCCEEDED)
+    assert here.ledger.threads == {threading.current_thread().name}
+
+
+def test_what_the_caller_has_asked_is_not_asked_again_by_a_thread_that_comes_later(
+    here: Setup, no_threads: Callable[[], None]
+) -> None:
+    claims = []
+    claim = here.ledger.claim
+    here.ledger.claim = lambda *given, **more: claims.append(1) or claim(*given, **more)  # type: ignore[method-assign,func-returns-value]
+
+    async def main() -> list[Any]:
+        first = await here.charge()
+        no_threads()
+        return [first, await here.charge(tool="refund")]
+
+    answers = asyncio.run(main())
+    here.executor.close()
+
+    assert [answer.outcome for answer in answers] == ["executed", "executed"]
+    assert len(claims) == 2
+
+
 @pytest.mark.parametrize("policy", ["replay", "block", "warn"])
 def test_equal_coroutines_in_flight_at_once_are_one_effect(here: Setup, policy: str) -> None:
     here.body_s = 0.05

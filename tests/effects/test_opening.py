@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +19,34 @@ from otel_agentguard.errors import MissingExtraError, StoreError
 from otel_agentguard.outofband import Breaker
 from otel_agentguard.stores.memory import MemoryLedger
 from otel_agentguard.testing import ManualClock
+
+AT_THE_END = """
+import asyncio, atexit, sys, threading
+from otel_agentguard import Effect, install, tool
+
+install(store=sys.argv[1])
+
+@tool(effect=Effect.SIDE_EFFECT)
+def mail():
+    return "sent"
+
+@tool(effect=Effect.SIDE_EFFECT)
+async def mail_later():
+    return "sent later"
+
+def effects():
+    for _ in range(2):
+        print(mail(), asyncio.run(mail_later()))
+
+def after_the_main_thread():
+    threading.main_thread().join()
+    effects()
+
+if sys.argv[2] == "atexit":
+    atexit.register(effects)
+else:
+    threading.Thread(target=after_the_main_thread).start()
+"""
 
 
 class Ledger(MemoryLedger):
@@ -31,7 +62,7 @@ class Store:
     def __init__(self) -> None:
         self.gate = threading.Event()
         self.asked = threading.Semaphore(0)
-        self.trouble: Exception | None = None
+        self.trouble: BaseException | None = None
         self.attempts = 0
         self.ledger = Ledger()
         self.told: list[str] = []
@@ -45,10 +76,11 @@ class Store:
             raise self.trouble
         return EffectExecutor(self.ledger)
 
-    def late(self, patience_s: float = 30.0) -> LateExecutor:
+    def late(self, patience_s: float = 30.0, *, at_once: bool = False) -> LateExecutor:
         return LateExecutor(
             "test",
             self.open,
+            at_once=at_once,
             failed=lambda exc: self.told.append(str(exc)),
             patience_s=patience_s,
             breaker=Breaker(failures=1, pause_s=1.0, now_s=self.clock),
@@ -180,6 +212,65 @@ def test_what_a_driver_raises_by_mistake_keeps_the_effect_from_happening_too(sto
 
     with pytest.raises(StoreError, match="a bug in the driver"):
         store.late().ready()
+
+
+def test_whoever_is_interrupted_while_opening_keeps_nobody_else_from_it(store: Store) -> None:
+    store.gate.set()
+    store.trouble = KeyboardInterrupt()
+    late = store.late(at_once=True)
+    with pytest.raises(KeyboardInterrupt):
+        late.ready()
+    store.trouble = None
+    store.clock.advance(1.0)
+
+    assert late.ready().ledger is store.ledger
+
+
+def test_a_store_that_opens_at_once_needs_no_thread(store: Store, no_threads: Callable[[], None]) -> None:
+    store.gate.set()
+    late, other = store.late(at_once=True), store.late(at_once=True)
+
+    assert late.ready().ledger is store.ledger
+    assert asyncio.run(other.ready_async()).ledger is store.ledger
+    assert store.told == []
+
+
+def test_callers_that_come_at_once_open_such_a_store_once(store: Store) -> None:
+    late = store.late(at_once=True)
+    with ThreadPoolExecutor(5) as pool:
+        callers = [pool.submit(late.ready) for _ in range(5)]
+        assert store.asked.acquire(timeout=30)
+        store.gate.set()
+
+        assert len({caller.result(30) for caller in callers}) == 1
+    assert store.attempts == 1
+
+
+def test_a_thread_that_cannot_be_started_is_a_failure_like_any_other(
+    store: Store, no_threads: Callable[[], None]
+) -> None:
+    store.gate.set()
+    late = store.late()
+    with pytest.raises(StoreError, match="cannot be opened: can't start new thread"):
+        late.ready()
+    with pytest.raises(StoreError, match="tried again in a moment"):
+        asyncio.run(late.ready_async())
+    assert len(store.told) == 1
+
+    no_threads()
+    store.clock.advance(1.0)
+
+    assert late.ready().ledger is store.ledger
+
+
+@pytest.mark.parametrize("moment", ["atexit", "worker"])
+@pytest.mark.parametrize("url", ["memory://", "sqlite:///effects.db"])
+def test_side_effects_happen_while_the_interpreter_ends(tmp_path: Path, url: str, moment: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", AT_THE_END, url, moment], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+
+    assert ended.stdout.splitlines() == ["sent sent later"] * 2, ended.stderr
 
 
 def test_closing_closes_the_ledger_and_opens_none(store: Store) -> None:

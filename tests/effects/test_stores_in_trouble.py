@@ -8,7 +8,7 @@ import resource
 import sqlite3
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -62,6 +62,18 @@ def executor_on(url: str) -> Iterator[EffectExecutor]:
     yield executor
     executor.close()
     ledger.close()
+
+
+def test_an_effect_happens_where_no_thread_can_be_started(
+    url: str, effects: EffectFile, no_threads: Callable[[], None]
+) -> None:
+    with executor_on(url) as executor:
+        executor.run(a_call(), effects.happen)
+        no_threads()
+        executor.run(a_call("later"), effects.happen)
+
+        assert {record.state for record in executor.ledger.list()} == {State.SUCCEEDED}
+    assert effects.count() == 2
 
 
 def test_a_server_that_is_gone_at_the_claim_keeps_the_effect_from_happening(

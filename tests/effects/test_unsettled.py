@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -42,11 +43,11 @@ class Desk:
     def __init__(self) -> None:
         self.ledger = Ledger()
         self.clock = ManualClock()
-        self.told: dict[str, int] = {}
+        self.told: list[Mapping[str, int]] = []
         self.failures: list[str] = []
         self.unsettled = Unsettled(
             LateExecutor("test", lambda: EffectExecutor(self.ledger)),
-            self.told.__setitem__,
+            self.told.append,
             failed=lambda where, _: self.failures.append(where),
             every_s=10,
             wait_s=30,
@@ -62,17 +63,15 @@ def desk() -> Iterator[Desk]:
     desk.unsettled.close()
 
 
-def test_the_count_is_told_by_tool_and_goes_back_to_0(desk: Desk) -> None:
-    desk.ledger.counts = {"mail": 2}
+def test_all_counts_are_told_together(desk: Desk) -> None:
+    desk.ledger.counts = {"mail": 2, "pay": 1}
     desk.unsettled.look()
-    before = dict(desk.told)
     desk.ledger.counts = {"charge": 1}
     desk.clock.advance(10)
 
     desk.unsettled.look()
 
-    assert before == {"mail": 2}
-    assert desk.told == {"mail": 0, "charge": 1}
+    assert desk.told == [{"mail": 2, "pay": 1}, {"charge": 1}]
 
 
 def test_the_store_is_asked_now_and_then_and_not_for_each_page(desk: Desk) -> None:
@@ -97,8 +96,45 @@ def test_a_store_that_hangs_keeps_no_reader_and_is_not_asked_again_meanwhile(des
         desk.unsettled.look()
         desk.clock.advance(10)
 
-    assert desk.told == {"mail": 2}
+    assert desk.told == [{"mail": 2}]
     assert desk.ledger.asked <= 2
+
+
+def test_whoever_only_asks_never_waits_and_the_answer_is_told_when_it_comes(desk: Desk) -> None:
+    desk.ledger.counts = {"mail": 2}
+    desk.ledger.gate.clear()
+
+    for _ in range(3):
+        desk.unsettled.ask()
+        desk.clock.advance(10)
+    unanswered = list(desk.told)
+    desk.ledger.gate.set()
+
+    assert desk.unsettled._worker.idle()
+    assert (unanswered, desk.told) == ([], [{"mail": 2}])
+
+
+def test_a_reader_waits_for_what_somebody_else_has_asked(desk: Desk) -> None:
+    desk.ledger.counts = {"mail": 2}
+    desk.ledger.gate.clear()
+    desk.unsettled.ask()
+    threading.Timer(0.05, desk.ledger.gate.set).start()
+
+    desk.unsettled.look()
+
+    assert desk.told == [{"mail": 2}]
+    assert desk.ledger.asked == 1
+
+
+def test_a_reader_does_not_wait_where_no_thread_can_be_started(desk: Desk, no_threads: Callable[[], None]) -> None:
+    desk.ledger.counts = {"mail": 2}
+
+    desk.unsettled.look()
+    no_threads()
+    desk.clock.advance(10)
+    desk.unsettled.look()
+
+    assert desk.told == [{"mail": 2}]
 
 
 def test_a_store_that_fails_leaves_the_last_count_and_is_counted(desk: Desk) -> None:
@@ -109,7 +145,7 @@ def test_a_store_that_fails_leaves_the_last_count_and_is_counted(desk: Desk) -> 
 
     desk.unsettled.look()
 
-    assert desk.told == {"mail": 2}
+    assert desk.told == [{"mail": 2}]
     assert desk.unsettled._worker.idle()
     assert desk.failures == ["store"]
 
@@ -145,3 +181,29 @@ def test_a_page_is_whole_while_the_store_is_down() -> None:
     with install(store="sqlite:////nonexistent/folder/effects.db") as guard:
         assert shown(guard) is None
         assert guard.registry.get_sample_value("agentguard_active_runs") == 0
+
+
+def test_the_end_of_a_run_waits_for_no_answer_where_processes_count_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    assert Unsettled.__init__.__kwdefaults__ is not None
+    monkeypatch.setitem(Unsettled.__init__.__kwdefaults__, "wait_s", 30.0)
+    asked, gate = threading.Event(), threading.Event()
+
+    def unsettled(_: object) -> Mapping[str, int]:
+        asked.set()
+        assert gate.wait(30)
+        return {"mail": 2}
+
+    monkeypatch.setattr(MemoryLedger, "unsettled", unsettled)
+    with install() as guard:
+        began = time.monotonic()
+        with run("r"):
+            pass
+        ended = time.monotonic()
+        assert asked.wait(10)
+        gate.set()
+
+        assert ended - began < 10
+        assert shown(guard) == 2

@@ -3,7 +3,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent import futures
 
 import grpc
@@ -197,6 +197,19 @@ def test_a_shutdown_sends_what_is_left_once(
     assert point(by_name(data)["agentguard_unguarded_calls"], tool="grep").value == 1
     assert bridge[1].shut_down == 1
     assert not bridge[0].force_flush()
+
+
+def test_a_shutdown_sends_everything_where_no_thread_could_be_started(
+    bridge: tuple[OtlpMetricsBridge, KeepingExporter], sink: PrometheusSink, no_threads: Callable[[], None]
+) -> None:
+    bridge[0].start()
+    sink.unguarded("grep")
+
+    bridge[0].shutdown()
+
+    (data,) = bridge[1].exported
+    assert point(by_name(data)["agentguard_unguarded_calls"], tool="grep").value == 1
+    assert bridge[0].failures == 1
 
 
 @pytest.mark.parametrize("broken", [OSError("no route"), MetricExportResult.FAILURE])

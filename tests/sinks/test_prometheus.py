@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
@@ -510,6 +511,39 @@ def test_a_registry_can_be_used_again_once_its_sink_is_closed() -> None:
     assert registry.get_sample_value("agentguard_active_runs") == 0
 
 
+def test_the_effects_that_nobody_settled_are_told_by_tool_and_go_back_to_0_one_by_one(sink: PrometheusSink) -> None:
+    pages = []
+    for counts in ({"mail": 2, "pay": 1}, {"pay": 3}, {}, {"mail": 1}):
+        sink.unsettled(counts)
+        pages.append(series(sink, "agentguard_side_effects_unsettled"))
+
+    assert pages == [
+        {("mail",): 2, ("pay",): 1},
+        {("mail",): 0, ("pay",): 3},
+        {("mail",): 0, ("pay",): 0},
+        {("mail",): 1, ("pay",): 0},
+    ]
+
+
+def test_the_effects_of_tools_beyond_the_cap_add_up(sink: PrometheusSink) -> None:
+    counts = {f"tool-{n}": 2 for n in range(110)}
+    sink.unsettled(counts)
+    every = series(sink, "agentguard_side_effects_unsettled")
+    sink.unsettled({tool: count for tool, count in counts.items() if tool not in ("tool-1", "tool-105")})
+    fewer = series(sink, "agentguard_side_effects_unsettled")
+
+    assert (len(every), sum(every.values()), every[(OTHER,)]) == (101, 220, 20)
+    assert (len(fewer), sum(fewer.values()), fewer[(OTHER,)], fewer[("tool-1",)]) == (101, 216, 18, 0)
+
+
+def test_the_effects_of_tools_whose_names_look_the_same_add_up(sink: PrometheusSink) -> None:
+    long = "x" * 200
+
+    sink.unsettled({f"{long}1": 1, f"{long}2": 2})
+
+    assert list(series(sink, "agentguard_side_effects_unsettled").values()) == [3]
+
+
 def test_what_is_looked_up_is_true_whenever_it_is_read(sink: PrometheusSink) -> None:
     taken = iter((10, 20))
     sink.looked_up("agentguard_state_bytes", lambda: sink.state("values", next(taken)))
@@ -517,6 +551,23 @@ def test_what_is_looked_up_is_true_whenever_it_is_read(sink: PrometheusSink) -> 
     assert value(sink, "agentguard_state_bytes", part="values") == 10
     (alone,) = sink.registry.restricted_registry(["agentguard_state_bytes"]).collect()
     assert {sample.labels["part"]: sample.value for sample in alone.samples}["values"] == 20
+
+
+def test_the_end_of_a_run_asks_and_does_not_look(run: RunInfo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    sink = PrometheusSink()
+    done: list[str] = []
+    sink.looked_up("agentguard_side_effects_unsettled", lambda: done.append("look"), ask=lambda: done.append("ask"))
+    sink.looked_up("agentguard_state_bytes", lambda: done.append("bytes"))
+
+    sink.run_opened(run)
+    sink.run_closed(run, "completed", 1)
+    at_the_end = done.copy()
+    done.clear()
+    list(sink.registry.collect())
+
+    assert at_the_end == ["ask", "bytes"]
+    assert sorted(done) == ["bytes", "look"]
 
 
 def test_a_look_that_fails_leaves_the_page_whole_and_is_counted(sink: PrometheusSink) -> None:
