@@ -35,6 +35,9 @@ from otel_agentguard.semconv import (
 
 R = TypeVar("R")
 
+Follow = Callable[[R, "ModelStep"], bool]
+"""Takes over an answer whose pieces are still to come; whether it is one."""
+
 _INSIDE = context.create_key("agentguard-model-call")
 
 
@@ -68,7 +71,12 @@ class ModelSeam:
         self._refused: WeakSet[Run] = WeakSet()
 
     def call(
-        self, decode: Callable[[], ModelRequest | None], read: Callable[[R], ModelAnswer], body: Callable[[str], R]
+        self,
+        decode: Callable[[], ModelRequest | None],
+        read: Callable[[R], ModelAnswer],
+        body: Callable[[str], R],
+        *,
+        follow: Follow[R] | None = None,
     ) -> R:
         """Take one request through the guard.
 
@@ -77,6 +85,7 @@ class ModelSeam:
             read: Reads the answer.
             body: Makes the request. Gets the text for its system prompt: empty unless `inject_hints` is set and
                 there is something to say, and then it must go into this request only, not into any history.
+            follow: Takes over an answer that it is to settle later.
 
         Raises:
             RunAborted: The run was stopped or must end now (the carrier).
@@ -93,8 +102,9 @@ class ModelSeam:
             step.took_error(exc)
             self.settle(step, step.after(step.event), exc)
             raise
-        step.took(read, answer)
-        self.settle(step, step.after(step.event))
+        if follow is None or not _follows(follow, answer, step):
+            step.took(read, answer)
+            self.settle(step, step.after(step.event))
         return answer
 
     async def call_async(
@@ -102,6 +112,8 @@ class ModelSeam:
         decode: Callable[[], ModelRequest | None],
         read: Callable[[R], ModelAnswer],
         body: Callable[[str], Awaitable[R]],
+        *,
+        follow: Follow[R] | None = None,
     ) -> R:
         """`call` for a coroutine."""
         step = self.begin(decode)
@@ -118,8 +130,9 @@ class ModelSeam:
             step.took_error(exc)
             self.settle(step, step.after(step.event), exc)
             raise
-        step.took(read, answer)
-        self.settle(step, await step.after_async(step.event))
+        if follow is None or not _follows(follow, answer, step):
+            step.took(read, answer)
+            self.settle(step, await step.after_async(step.event))
         return answer
 
     def stream(
@@ -207,6 +220,14 @@ class ModelSeam:
             self._refused.add(step.run)
             raise self.carrier(refusal.finding, run_id=step.run.run_id)
         raise refusal
+
+
+def _follows(follow: Follow[R], answer: R, step: ModelStep) -> bool:
+    try:
+        return follow(answer, step)
+    except Exception as exc:
+        step.guard.engine.failed("adapter", exc)
+        return False
 
 
 class ModelWatch(Watch):

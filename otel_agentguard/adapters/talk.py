@@ -168,21 +168,7 @@ class TalkSeam:
             BaseException: What the body raised.
         """
         turn = _Turn(self, read)
-        step = self.models.begin(lambda: turn.heard(decode))
-        if step is None:
-            return body("")
-        self.models.ask(step)
-        try:
-            result = body(step.hints())
-        except BaseException as exc:
-            step.took_error(exc)
-            self.models.settle(step, step.after(step.event), exc)
-            raise
-        if turn.followed(result, step, self.models):
-            return result
-        step.took(turn.read, result)
-        self.models.settle(step, step.after(step.event))
-        return result
+        return self.models.call(lambda: turn.heard(decode), turn.read, body, follow=turn.follow)
 
     async def call_async(
         self,
@@ -192,25 +178,7 @@ class TalkSeam:
     ) -> R:
         """`call` for a coroutine."""
         turn = _Turn(self, read)
-        step = self.models.begin(lambda: turn.heard(decode))
-        if step is None:
-            return await body("")
-        await self.models.ask_async(step)
-        try:
-            result = await body(step.hints())
-        except Exception as exc:
-            step.took_error(exc)
-            self.models.settle(step, await step.after_async(step.event), exc)
-            raise
-        except BaseException as exc:
-            step.took_error(exc)
-            self.models.settle(step, step.after(step.event), exc)
-            raise
-        if turn.followed(result, step, self.models):
-            return result
-        step.took(turn.read, result)
-        self.models.settle(step, await step.after_async(step.event))
-        return result
+        return await self.models.call_async(lambda: turn.heard(decode), turn.read, body, follow=turn.follow)
 
     def stream(
         self,
@@ -361,20 +329,20 @@ class _Turn:
         request, self._talk = self._seam.hear(request)
         return request
 
-    def read(self, result: Any) -> ModelAnswer:
+    def read(self, result: object) -> ModelAnswer:
         answer = self._read(result)
         if self._talk is not None:
             self._seam.remember(self._talk, answer)
         return answer
 
-    def followed(self, result: Any, step: ModelStep, seam: ModelSeam) -> bool:
+    def follow(self, result: object, step: ModelStep) -> bool:
         """Read a stream while the program does; whether the result is one."""
         stream = parsed(result)
         source = getattr(stream, _PIECES, None)
         if source is None:
             return False
         step.park()
-        watch = ModelWatch(seam, step, self.read)
+        watch = ModelWatch(self._seam.models, step, self.read)
         if hasattr(source, "__anext__"):
 
             async def begin(args: Any, kwargs: Any) -> tuple[Any, ModelWatch]:

@@ -366,3 +366,26 @@ def test_of_requests_that_bring_the_same_results_at_once_none_passes_a_stopped_r
 
     assert made == []
     assert "adapter" not in sink.failures
+
+
+def test_an_answer_that_the_client_cannot_read_reaches_the_program_all_the_same(
+    installing: Installing, sink: RecordingSink
+) -> None:
+    installing()
+
+    class LegacyAPIResponse:
+        def parse(self) -> object:
+            raise ValueError("not JSON")
+
+    answer = LegacyAPIResponse()
+    seam = TalkSeam("client")
+
+    def read(given: object) -> TalkAnswer:
+        raise ValueError("not JSON")
+
+    with run("r"):
+        assert seam.call(lambda: TalkRequest(model="m", messages=[]), read, lambda _: answer) is answer
+        assert not trace.get_current_span().get_span_context().is_valid
+
+    assert sink.failures == ["adapter", "adapter"]
+    assert [type(event) for event in sink.events] == [ModelCall]
