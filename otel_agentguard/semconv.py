@@ -438,7 +438,7 @@ METRICS: tuple[MetricSpec, ...] = (
     MetricSpec(
         name=STATE_DROPPED_TOTAL,
         type="counter",
-        question="Is a cap biting: how many of them were dropped early?",
+        question="Is a cap biting: how many results, observed texts and runs were dropped early?",
         unit="{item}",
         labels=("part",),
         values={"part": DROPPED_PARTS},

@@ -278,7 +278,7 @@ agentguard_guard_errors_total{where="check schema"} 0.0
 # TYPE agentguard_state_bytes gauge
 agentguard_state_bytes{part="values"} 0.0
 agentguard_state_bytes{part="observations"} 0.0
-# HELP agentguard_state_dropped_total Is a cap biting: how many of them were dropped early?
+# HELP agentguard_state_dropped_total Is a cap biting: how many results, observed texts and runs were dropped early?
 # TYPE agentguard_state_dropped_total counter
 agentguard_state_dropped_total{part="values"} 0.0
 agentguard_state_dropped_total{part="observations"} 0.0
