@@ -10,25 +10,26 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from importlib.metadata import entry_points
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from opentelemetry import metrics, trace
 
 from otel_agentguard import loading
 from otel_agentguard.checks.registry import default_checks
-from otel_agentguard.config import LOOP_ROWS, Budget, LoopSettings, Mode, Settings, ToolSettings
+from otel_agentguard.config import Budget, LoopSettings, Mode, Settings, ToolSettings
 from otel_agentguard.engine import Engine
 from otel_agentguard.errors import ConfigError, StoreError
-from otel_agentguard.events import Effect, ToolSpec
+from otel_agentguard.events import ToolSpec
 from otel_agentguard.findings import CheckName, Limits
 from otel_agentguard.fingerprint import new_key
 from otel_agentguard.forks import new_reentrant_lock
 from otel_agentguard.guard import Guard, Redact, installed, remove_processor
 from otel_agentguard.outofband import WorksLater
-from otel_agentguard.protocols import Check, Embedder, Judge, Sink, Store, Suspicion, Verdict, is_check, lacking
+from otel_agentguard.parts import Parts, listed, rows, sorted_checks, tool_settings
+from otel_agentguard.protocols import Check, Embedder, Judge, Sink, Store, Suspicion, Verdict, lacking
 from otel_agentguard.runs import ApprovalCallback, FindingCallback
 from otel_agentguard.seams.declare import DeclaredTools
 from otel_agentguard.seams.effects import EffectReports
@@ -250,7 +251,7 @@ def install(
         ConfigError: A setting has no such name or value.
         MissingExtraError: What a setting needs is not installed.
     """
-    names, own_checks = _sorted_checks(checks)
+    names, own_checks = sorted_checks(checks)
     arguments: dict[str, object] = {
         "mode": mode,
         "store": store,
@@ -259,17 +260,17 @@ def install(
         "fingerprint_key": fingerprint_key,
         "store_content": store_content,
         "checks": names,
-        "limits": None if limits is None else _rows(limits),
-        "tools": None if tools is None else _tool_settings(tools),
+        "limits": None if limits is None else rows(limits),
+        "tools": None if tools is None else tool_settings(tools),
         "budget": budget,
-        "people": None if people is None else _listed("people", people, "a list of names"),
+        "people": None if people is None else listed("people", people, "a list of names"),
         "trust_baggage": trust_baggage,
         "inject_hints": inject_hints,
         "namespace": namespace,
     }
     parts = Parts(
         checks=own_checks,
-        sinks=_listed("sinks", sinks, "a list of sinks"),
+        sinks=listed("sinks", sinks, "a list of sinks"),
         registry=registry,
         otlp=otlp,
         on_finding=on_finding,
@@ -295,58 +296,6 @@ def install_for_instrumentation(declared: Mapping[str, object] | None = None) ->
         ConfigError: A setting in the environment or a file has no such name or value.
     """
     return _install({}, Parts(), by_program=False, given=bool(declared), declared=declared or {})
-
-
-class _Registry(Protocol):
-    """What is needed of a registry of metrics."""
-
-    def register(self, collector: Any) -> None:
-        """Add a metric."""
-        ...
-
-    def unregister(self, collector: Any) -> None:
-        """Take a metric out."""
-        ...
-
-    def collect(self) -> Iterable[Any]:
-        """Give all metrics."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What `install()` is given that is no setting.
-
-    Raises:
-        ConfigError: One of them is not what is expected there.
-    """
-
-    checks: tuple[Check, ...] = ()
-    sinks: tuple[Sink, ...] = ()
-    registry: CollectorRegistry | None = None
-    otlp: str | bool | None = None
-    on_finding: FindingCallback | None = None
-    approve: ApprovalCallback | None = None
-    redact: Redact | None = None
-    embedder: object = None
-    judge: object = None
-    specs: Mapping[str, ToolSpec] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for check in self.checks:
-            if not is_check(check):
-                raise ConfigError(f"checks holds {check!r}; give names, or objects with a name and open(run)")
-        for sink in self.sinks:
-            if missing := lacking(sink, Sink):
-                raise ConfigError(f"sinks holds {sink!r}; give objects that have {', '.join(missing)} too, see Sink")
-        if self.registry is not None and lacking(self.registry, _Registry):
-            raise ConfigError(f"registry is {self.registry!r}; give a CollectorRegistry of prometheus_client")
-        if not isinstance(self.otlp, str | bool | None):
-            raise ConfigError(f"otlp is {self.otlp!r}; give the endpoint of a collector, or True")
-        for name in ("on_finding", "approve", "redact"):
-            given = getattr(self, name)
-            if given is not None and not callable(given):
-                raise ConfigError(f"{name} is {given!r}; give a function")
 
 
 def _install(
@@ -460,10 +409,7 @@ def _build(settings: Settings, parts: Parts, *, by_program: bool) -> AgentGuard:
     made = AgentGuard(settings, engine, guard=guard, registry=counting.registry, by_program=by_program)
     made.undo(counting.close, dedup.close, guard.implicit.close, guard.leave_provider)
     for late in (embedder, *judges):
-        if isinstance(late, WorksLater):
-            late.redact = late.redact or parts.redact
-            late.tell_failures_to(engine.failed)
-            made.undo(late.close)
+        _hear_late(made, late, parts.redact)
     try:
         _keep_effects(made, guard, counting)
         if parts.otlp:
@@ -474,6 +420,14 @@ def _build(settings: Settings, parts: Parts, *, by_program: bool) -> AgentGuard:
         made.shutdown()
         raise
     return made
+
+
+def _hear_late(made: AgentGuard, late: object, redact: Redact | None) -> None:
+    """Have what asks in a thread of its own redact, tell its failures, and end with the guard."""
+    if isinstance(late, WorksLater):
+        late.redact = late.redact or redact
+        late.tell_failures_to(made.engine.failed)
+        made.undo(late.close)
 
 
 def _keep_effects(made: AgentGuard, guard: Guard, counting: PrometheusSink) -> None:
@@ -558,29 +512,6 @@ def _export_spans(made: AgentGuard, exporter: SpanExporter) -> None:
     made.undo(lambda: remove_processor(provider, batch), batch.shutdown)
 
 
-def _sorted_checks(checks: Iterable[str | Check] | None) -> tuple[tuple[str, ...] | None, tuple[Check, ...]]:
-    if checks is None:
-        return None, ()
-    every = _listed("checks", checks, "a list of names or checks")
-    names = tuple(one for one in every if isinstance(one, str))
-    own = tuple(one for one in every if not isinstance(one, str))
-    return None if own and not names else names, own
-
-
-def _listed(argument: str, given: Iterable[_T], expected: str) -> tuple[_T, ...]:
-    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        raise ConfigError(f"{argument} is {given!r}; give {expected}")
-    return tuple(given)
-
-
-def _rows(limits: Limits | LoopSettings | Mapping[str, object]) -> LoopSettings | Mapping[str, object]:
-    if isinstance(limits, Limits):
-        return {"same": limits, "failing": limits}
-    if isinstance(limits, LoopSettings | Mapping):
-        return limits
-    raise ConfigError(f"limits is {limits!r}; give Limits, LoopSettings, or limits by row: {', '.join(LOOP_ROWS)}")
-
-
 def _registered_sinks() -> list[Sink]:
     sinks: list[Sink] = []
     for one in entry_points(group=_SINKS_GROUP):
@@ -592,15 +523,3 @@ def _registered_sinks() -> list[Sink]:
         except Exception:
             _logger.exception("agentguard: the sink %s cannot be loaded; it hears nothing", one.name)
     return sinks
-
-
-def _tool_settings(tools: Mapping[str, ToolSettings | ToolSpec | Mapping[str, object]]) -> Mapping[str, object]:
-    if not isinstance(tools, Mapping):
-        raise ConfigError(f"tools is {tools!r}; give settings by name of the tool, or a ToolRegistry")
-    settings: dict[str, object] = {}
-    for name, one in tools.items():
-        if not isinstance(one, ToolSpec):
-            settings[name] = one
-        elif one.effect is not Effect.UNKNOWN:
-            settings[name] = ToolSettings(effect=one.effect)
-    return settings
