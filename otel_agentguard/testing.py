@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from otel_agentguard.events import Effect, Event, Outcome, ToolCall
-from otel_agentguard.findings import Finding
+from otel_agentguard.findings import Action, Finding, Kind
 from otel_agentguard.fingerprint import call_digest, result_digest
+from otel_agentguard.policy import severity_of
 from otel_agentguard.protocols import RunInfo
 
 
@@ -129,4 +130,35 @@ def tool_call(
         outcome=outcome,
         result=result,
         result_digest=result_digest(outcome is not Outcome.OK, result),
+    )
+
+
+def finding(
+    *,
+    check: str = "loop",
+    kind: Kind = Kind.LOOP,
+    step: int = 1,
+    action: Action = Action.HINT,
+    explanation: str = "made by a test",
+) -> Finding:
+    """A finding as a check makes it, with a signature for each check and kind.
+
+    Args:
+        check: Name of the check.
+        kind: What was found.
+        step: Where, and its evidence.
+        action: What is to be done.
+        explanation: What people are told.
+    """
+    return Finding(
+        check=check,
+        kind=kind,
+        severity=severity_of(action),
+        step=step,
+        signature=f"{check} {kind}".encode(),
+        message="",
+        explanation=explanation,
+        action=action,
+        evidence=(step,),
+        count=1,
     )

@@ -14,10 +14,10 @@ from otel_agentguard import RunAborted, RunStopped, run, tool
 from otel_agentguard.adapters.contract import EntryRequest
 from otel_agentguard.adapters.entries import RunEntry, tell_handoff
 from otel_agentguard.events import Event, Message, Turn
-from otel_agentguard.findings import Action, Finding, Kind, Severity
+from otel_agentguard.findings import Action, Finding, Kind
 from otel_agentguard.policy import Ladder
 from otel_agentguard.runs import Tombstone
-from otel_agentguard.testing import RecordingSink
+from otel_agentguard.testing import RecordingSink, finding
 
 
 class Carrier(RunAborted):
@@ -232,28 +232,15 @@ def test_observing_ends_nothing(installing: Installing, sink: RecordingSink) -> 
     assert {mode for _, mode in sink.findings} == {"observe"}
 
 
-def a_stop() -> Finding:
-    return Finding(
-        check="loop",
-        kind=Kind.LOOP,
-        severity=Severity.ERROR,
-        step=7,
-        signature=b"s" * 16,
-        message="",
-        explanation="look gave the same result 7 times",
-        action=Action.STOP,
-    )
-
-
 def test_observe_lets_a_conversation_go_on_that_was_stopped(installing: Installing, sink: RecordingSink) -> None:
     guard = installing(mode="observe")
-    finding = a_stop()
-    guard.engine.restore(Tombstone("earlier", "talk", finding, None, Ladder()))
+    stop = finding(action=Action.STOP)
+    guard.engine.restore(Tombstone("earlier", "talk", stop, None, Ladder()))
 
     assert ask(conversation="talk", is_user_turn=False) == "done"
     guard.shutdown()
 
-    assert sink.findings[0] == (finding, "observe")
+    assert sink.findings[0] == (stop, "observe")
     assert [outcome for _, outcome, _ in sink.closed] == ["completed"]
 
 
@@ -265,7 +252,7 @@ def test_a_run_whose_first_turn_is_refused_is_left_again(installing: Installing)
             return self
 
         def before(self, event: Event) -> list[Finding]:
-            return [a_stop()] if isinstance(event, Turn) else []
+            return [finding(action=Action.STOP)] if isinstance(event, Turn) else []
 
         def after(self, event: Event) -> list[Finding]:
             return []

@@ -31,9 +31,9 @@ from otel_agentguard.effects.execution import EffectExecutor
 from otel_agentguard.effects.opening import LateExecutor
 from otel_agentguard.effects.reports import EffectAnswer, EffectOutcome
 from otel_agentguard.errors import MissingExtraError, StoreError
-from otel_agentguard.findings import Action, Finding, Kind, Severity
+from otel_agentguard.findings import Action, Kind, Severity
 from otel_agentguard.stores.memory import MemoryLedger
-from otel_agentguard.testing import RecordingSink
+from otel_agentguard.testing import RecordingSink, finding
 
 Installing = Callable[..., AgentGuard]
 
@@ -264,7 +264,7 @@ def test_a_stop_that_comes_during_the_claim_keeps_the_body_from_starting(
         def run(self, call: Any, body: Callable[[str], Any], **_: object) -> EffectAnswer:
             running = guard.engine.find("r")
             assert running is not None
-            guard.engine.stop(running, a_stop())
+            guard.engine.stop(running, finding(action=Action.STOP))
             try:
                 return EffectAnswer(value=body("key"), outcome=EffectOutcome.EXECUTED)
             except NotApplied:
@@ -283,18 +283,6 @@ def test_a_stop_that_comes_during_the_claim_keeps_the_body_from_starting(
     assert bank.charged == []
     assert ledger.released
     assert sink.executed_after == []
-
-
-def a_stop() -> Finding:
-    return Finding(
-        check="test",
-        kind=Kind.LOOP,
-        severity=Severity.ERROR,
-        step=1,
-        signature=b"s",
-        message="stop",
-        explanation="stopped by the test",
-    )
 
 
 @pytest.mark.parametrize("mode", ["enforce", "observe"])

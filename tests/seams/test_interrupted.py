@@ -18,16 +18,16 @@ from otel_agentguard.adapters.models import ModelSeam
 from otel_agentguard.adapters.talk import TalkAnswer, TalkRequest, TalkSeam
 from otel_agentguard.adapters.tools import ToolSeam
 from otel_agentguard.events import Event, Outcome, ToolCall
-from otel_agentguard.findings import Action, Finding, Kind, Severity
+from otel_agentguard.findings import Action, Finding
 from otel_agentguard.protocols import RunInfo
-from otel_agentguard.testing import RecordingSink
+from otel_agentguard.testing import RecordingSink, finding
 from tests.seams.conftest import Spans
 
 Call = Callable[[], Awaitable[Any]]
 Body = Callable[[], Coroutine[Any, Any, str]]
 
 
-async def never_answers(finding: Finding, proposed: Action) -> None:
+async def never_answers(found: Finding, proposed: Action) -> None:
     await asyncio.Event().wait()
 
 
@@ -181,19 +181,7 @@ class AlwaysFinds:
         return []
 
     def after(self, event: Event) -> list[Finding]:
-        return [
-            Finding(
-                check="always",
-                kind=Kind.LOOP,
-                severity=Severity.WARN,
-                step=event.step,
-                signature=b"always",
-                message="",
-                explanation="",
-                evidence=(event.step,),
-                count=1,
-            )
-        ]
+        return [finding(check="always", step=event.step, action=Action.ALLOW)]
 
 
 @pytest.mark.parametrize("make", KINDS, ids=lambda make: make.__name__)
@@ -221,7 +209,7 @@ async def test_a_callback_about_a_call_that_failed_is_awaited_where_the_call_was
 ) -> None:
     asked_in: list[object] = []
 
-    async def asked(finding: Finding, proposed: Action) -> None:
+    async def asked(found: Finding, proposed: Action) -> None:
         await asyncio.sleep(0)
         asked_in.append(asyncio.current_task())
 
